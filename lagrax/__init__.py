@@ -1,0 +1,9 @@
+"""Delay differential equations in JAX: fast, exact gradients (delays included), on diffrax."""
+
+from ._adjoint import AbstractAdjoint as AbstractAdjoint
+from ._adjoint import DiscreteAdjoint as DiscreteAdjoint
+from ._adjoint import ForwardMode as ForwardMode
+from ._solution import RESULTS as RESULTS
+from ._solution import DenseSolution as DenseSolution
+from ._solve import ddesolve as ddesolve
+from ._term import DelayTerm as DelayTerm

@@ -1,0 +1,138 @@
+"""Discretise, then optimise: the exact derivative of the steps that were taken, walked backwards.
+
+With the mesh and its lookups frozen, the solve is a recurrence: row i is a function of y_i, of the rows that its stages
+looked up, of the times of its two mesh points and of the problem. The backward loop applies the transpose of each step in
+turn, adding the cotangents of the delayed states into the rows they came from: O(1) work per step. The mesh points that
+are breakpoints move with the delays (`root + m · τ`), the last one with t1; the others do not.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Inexact, Int
+
+from .._breakpoints import sides_at
+from .._compat import unvmap_max
+from .._history import delayed_states, make_row, query_times
+from .._loop import END, Setup, Trajectory, integrate
+from .._problem import Problem
+from .._step import take_step
+from ._base import AbstractAdjoint
+
+
+class DiscreteAdjoint(AbstractAdjoint):
+    """Reverse mode by walking the accepted steps backwards (the default).
+
+    Gives the exact gradient of what was computed (for implicit solvers, up to the tolerance of their root finder) with
+    respect to `args`, the history and what it closes over, `y0`, every delay, `t0`, `t1`, `jump_ts` and `ts`. Time is
+    proportional to the number of steps, memory to `max_steps`.
+    """
+
+    def loop(self, problem: Problem, setup: Setup) -> Trajectory:
+        # Only inexact arrays are differentiated; everything else of the problem is carried along.
+        variables, constants = eqx.partition(problem, eqx.is_inexact_array)
+        return _solve(variables, constants, setup)
+
+
+@eqx.filter_custom_vjp
+def _solve(variables: Problem, constants: Problem, setup: Setup) -> Trajectory:
+    return integrate(eqx.combine(variables, constants), setup)
+
+
+@_solve.def_fwd
+def _solve_fwd(perturbed, variables, constants, setup):
+    trajectory = _solve(variables, constants, setup)
+    return trajectory, trajectory
+
+
+@_solve.def_bwd
+def _solve_bwd(trajectory: Trajectory, cotangent: Any, perturbed, variables, constants, setup) -> Problem:
+    fill = lambda ct, like: jnp.zeros_like(like) if ct is None else ct
+    rows_bar = fill(cotangent.rows, trajectory.rows)
+    y_bar = fill(cotangent.y_end, trajectory.y_end)
+    problem = eqx.combine(variables, constants)
+    rows_bar, y_bar, problem_bar = _walk_back(trajectory, rows_bar, y_bar, problem, setup)
+    t_end_bar = fill(cotangent.t_end, trajectory.t_end)
+    problem_bar = _mesh_cotangents(trajectory, rows_bar, t_end_bar, problem_bar)
+    return eqx.tree_at(lambda p: p.y0, problem_bar, problem_bar.y0 + y_bar)
+
+
+def _walk_back(trajectory: Trajectory, rows_bar, y_bar, problem: Problem, setup: Setup):
+    """Cotangents of the rows (complete, own times included), of y0 and of the problem's own leaves."""
+    method, n, stages = setup.method, problem.delays.size, setup.method.stages
+    variables, constants = eqx.partition(problem, eqx.is_inexact_array)
+    sources, rows = trajectory.sources, trajectory.rows
+    cut = stages * n
+
+    def replay(t, t_end, y, past, variables, links, sides):
+        problem = eqx.combine(variables, constants)
+        queries = query_times(method, t, t_end, problem.delays)
+        delayed = delayed_states(problem, method, queries, links, past, sides)
+        slope = problem.field(t, y, delayed[0])
+        step = take_step(setup.solver, method, problem, t, t_end, y, slope, delayed)
+        return step.y_end, make_row(method, t, t_end, y, step.increments, rows.dtype)
+
+    def transpose_step(i: Int[Array, ""], y_bar, row_bar: Inexact[Array, " row"]):
+        links = trajectory.links[i, :cut].reshape(stages, n)
+        sides = sides_at(sources.times, sources.start, trajectory.links[i, cut : cut + n])
+        row = rows[i]
+        t, t_end = row[0].real, row[1].real
+        y = row[2 : 2 + problem.y0.size].astype(problem.y0.dtype)
+        past = rows[jnp.maximum(links, 0)]
+        _, transpose = jax.vjp(lambda *inputs: replay(*inputs, links, sides), t, t_end, y, past, variables)
+        t_bar, t_end_bar, y_bar, past_bar, variables_bar = transpose((y_bar, row_bar))
+        times_bar = jnp.stack([t_bar, t_end_bar]).astype(row.dtype)
+        return links, y_bar, past_bar, times_bar, variables_bar
+
+    def body(carry):
+        k, y_bar, row_bar, rows_bar, total = carry
+        i = trajectory.count - 1 - k
+        active = i >= 0
+        i = jnp.maximum(i, 0)
+        masked = lambda x: jnp.where(active, x, jnp.zeros_like(x))
+        links, new_y_bar, past_bar, times_bar, variables_bar = transpose_step(i, masked(y_bar), masked(row_bar))
+        y_bar = jnp.where(active, new_y_bar, y_bar)
+        rows_bar = rows_bar.at[i, :2].set(jnp.where(active, times_bar, row_bar[:2]))
+        rows_bar = rows_bar.at[jnp.maximum(links, 0)].add(past_bar)
+        total = jax.tree.map(jnp.add, total, variables_bar)
+        # Read after the writes (`_loop.py` says why).
+        return k + 1, y_bar, rows_bar[jnp.maximum(i - 1, 0)], rows_bar, total
+
+    zeros = jax.tree.map(jnp.zeros_like, variables)
+    last = jnp.maximum(trajectory.count - 1, 0)
+    steps = unvmap_max(trajectory.count)
+    init = (jnp.zeros((), jnp.int32), y_bar, rows_bar[last], rows_bar, zeros)
+    _, y_bar, _, rows_bar, total = lax.while_loop(lambda carry: carry[0] < steps, body, init)
+    return rows_bar, y_bar, total
+
+
+def _mesh_cotangents(trajectory: Trajectory, rows_bar, t_end_bar, problem_bar: Problem) -> Problem:
+    """Hands the cotangents of the mesh points on to the delays, the declared jumps, t0 and t1."""
+    sources, count = trajectory.sources, trajectory.count
+    steps = jnp.arange(trajectory.links.shape[0])
+    starts_bar, ends_bar = rows_bar[:-1, 0].real, rows_bar[:-1, 1].real
+    # Mesh point i + 1 ends step i and starts step i + 1.
+    starts_bar, ends_bar = jnp.where(steps < count, starts_bar, 0), jnp.where(steps < count, ends_bar, 0)
+    points_bar = ends_bar + jnp.append(starts_bar[1:], 0)
+    points_bar = points_bar + jnp.where(steps == count - 1, t_end_bar, 0)
+    depends_on = trajectory.links[:, -1]
+
+    t1_bar = jnp.sum(jnp.where((depends_on == END) & (steps < count), points_bar, 0))
+    sources_bar = jnp.zeros_like(sources.times)
+    sources_bar = sources_bar.at[jnp.maximum(depends_on, 0)].add(jnp.where(depends_on >= 0, points_bar, 0))
+    sources_bar = sources_bar.at[sources.start].add(starts_bar[0])
+    delays_bar = sources_bar @ sources.counts.astype(sources_bar.dtype)
+    roots_bar = jnp.zeros(problem_bar.jump_ts.size + 1, sources_bar.dtype).at[sources.roots].add(sources_bar)
+    return eqx.tree_at(
+        lambda p: (p.delays, p.t0, p.t1, p.jump_ts),
+        problem_bar,
+        (
+            problem_bar.delays + delays_bar,
+            problem_bar.t0 + roots_bar[-1],
+            problem_bar.t1 + t1_bar,
+            problem_bar.jump_ts + roots_bar[:-1],
+        ),
+    )

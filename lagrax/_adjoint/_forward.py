@@ -1,0 +1,17 @@
+"""Forward mode: the loop as it is, for `jax.jvp`, `jax.jacfwd` and nested forward derivatives."""
+
+from .._loop import Setup, Trajectory, integrate
+from .._problem import Problem
+from ._base import AbstractAdjoint
+
+
+class ForwardMode(AbstractAdjoint):
+    """Differentiate in forward mode: `jax.jvp`, `jax.jacfwd`, Hessians by forward-over-forward.
+
+    Each tangent travels with the solution, so this suits few inputs and many outputs. The derivative is that of what was
+    computed on the frozen mesh with moving breakpoints, the same numbers as [`lagrax.DiscreteAdjoint`][] gives backwards.
+    Reverse mode (`jax.grad`) through it is not possible: JAX has no reverse rule for the loop.
+    """
+
+    def loop(self, problem: Problem, setup: Setup) -> Trajectory:
+        return integrate(problem, setup)

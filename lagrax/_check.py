@@ -1,0 +1,104 @@
+"""Mistakes that can be seen before anything is compiled, each told in one sentence."""
+
+from collections.abc import Callable
+from typing import Any
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.core
+import jax.numpy as jnp
+import numpy as np
+
+
+def concrete(x: Any) -> np.ndarray | None:
+    """The value of x, or None while it is being traced."""
+    return None if isinstance(x, jax.core.Tracer) else np.asarray(x)
+
+
+def check_delays(delays: Any) -> None:
+    leaves = jax.tree_util.tree_leaves_with_path(delays)
+    if not leaves:
+        raise ValueError("got no delays, expected at least one: for an equation without delay use diffrax.diffeqsolve")
+    for path, leaf in leaves:
+        name = f"delays{jax.tree_util.keystr(path)}"
+        if not eqx.is_array_like(leaf):
+            raise ValueError(f"{name} is {type(leaf).__name__}, expected a positive number: pass a scalar or a scalar array")
+        if jnp.issubdtype(jnp.result_type(leaf), jnp.complexfloating):
+            raise ValueError(f"{name} is complex, expected a positive real number: take its real part")
+        if jnp.shape(leaf) != ():
+            raise ValueError(
+                f"{name} has shape {jnp.shape(leaf)}, expected a scalar: pass several delays as a tuple, list or dict of scalars"
+            )
+        value = concrete(leaf)
+        if value is not None and not (np.isfinite(value) and value > 0):
+            raise ValueError(f"{name} = {value}, expected a positive finite number: change the sign or drop the delay")
+
+
+def check_times(t0: Any, t1: Any, saveat: dfx.SaveAt, max_steps: Any) -> None:
+    for name, t in (("t0", t0), ("t1", t1)):
+        if jnp.shape(t) != () or jnp.issubdtype(jnp.result_type(t), jnp.complexfloating):
+            raise ValueError(f"{name} has shape {jnp.shape(t)} and dtype {jnp.result_type(t)}, expected a real scalar: pass one")
+    start, end = concrete(t0), concrete(t1)
+    if start is not None and end is not None and not (np.isfinite(start) and np.isfinite(end) and start < end):
+        raise ValueError(
+            f"got t0 = {start} and t1 = {end}, expected finite t0 < t1: a delay equation is only solved forwards in time"
+        )
+    if not isinstance(max_steps, int) or max_steps < 1:
+        raise ValueError(
+            f"max_steps = {max_steps!r}, expected a positive integer: the history needs room whose size is known in advance"
+        )
+    if saveat.subs is None and not saveat.dense:
+        raise ValueError("`saveat` saves nothing, expected at least one of t0, t1, ts, steps or dense: set one")
+    for sub in jax.tree.leaves(saveat.subs, is_leaf=lambda x: isinstance(x, dfx.SubSaveAt)):
+        ts = None if sub.ts is None else concrete(sub.ts)
+        if ts is None:
+            continue
+        if not np.all(np.isfinite(ts)) or np.any(np.diff(ts) < 0):
+            raise ValueError("`saveat.ts` is not sorted (or not finite), expected increasing times: sort them")
+        outside = (start is not None and ts[0] < start) or (end is not None and ts[-1] > end)
+        if outside:
+            raise ValueError(
+                f"`saveat.ts` runs from {ts[0]} to {ts[-1]}, expected times inside [t0, t1] = [{start}, {end}]: drop the others"
+            )
+
+
+def check_state(name: str, state: Any) -> None:
+    """`state` must be a PyTree of real or complex floating-point arrays."""
+    leaves = jax.tree_util.tree_leaves_with_path(state)
+    if not leaves:
+        raise ValueError(f"{name} has no arrays, expected a state of at least one number: pass an array or a PyTree of them")
+    for path, leaf in leaves:
+        where = f"{name}{jax.tree_util.keystr(path)}"
+        if not eqx.is_array_like(leaf):
+            raise ValueError(f"{where} is {type(leaf).__name__}, expected an array: pass an array, a PyTree of them or a function of t")
+        if not jnp.issubdtype(jnp.result_type(leaf), jnp.inexact):
+            raise ValueError(
+                f"{where} has dtype {jnp.result_type(leaf)}, expected floating point: write 1.0 for 1, or use .astype(float)"
+            )
+
+
+def check_same_state(name: str, state: Any, expected: Any, dtypes: bool = True) -> None:
+    """`state` must have the structure, shapes and dtypes of `expected`, the initial state."""
+    got, want = jax.tree.structure(state), jax.tree.structure(expected)
+    if got != want:
+        raise ValueError(f"{name} has structure {got}, expected that of the initial state, {want}: make the two alike")
+    for (path, leaf), other in zip(jax.tree_util.tree_leaves_with_path(state), jax.tree.leaves(expected), strict=True):
+        where = f"{name}{jax.tree_util.keystr(path)}"
+        if leaf.shape != other.shape:
+            raise ValueError(f"{where} has shape {leaf.shape}, expected {other.shape} as in the initial state: make the two alike")
+        if dtypes and leaf.dtype != other.dtype:
+            raise ValueError(f"{where} has dtype {leaf.dtype}, expected {other.dtype} as in the initial state: cast one of them")
+        if jnp.issubdtype(leaf.dtype, jnp.complexfloating) and not jnp.issubdtype(other.dtype, jnp.complexfloating):
+            raise ValueError(f"{where} is complex but the initial state is real: make the initial state complex")
+
+
+def check_vector_field(vector_field: Callable, t, y: Any, delayed: Any, args: Any) -> None:
+    """Traces the vector field once; its output must be shaped like the state."""
+    try:
+        out = eqx.filter_eval_shape(vector_field, t, y, delayed, args)
+    except TypeError as error:
+        if "positional argument" not in str(error):
+            raise
+        raise ValueError(f"the vector field could not be called ({error}), expected f(t, y, delayed, args)") from error
+    check_same_state("the vector field's output", out, y, dtypes=False)

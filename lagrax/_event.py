@@ -1,0 +1,70 @@
+"""Stopping early: conditions watched while the solution advances, and the time at which one of them crosses zero."""
+
+from typing import Any
+
+import diffrax as dfx
+import jax
+import jax.numpy as jnp
+import optimistix as optx
+from jaxtyping import Array, Bool, PyTree
+
+from ._history import evaluate, row_end, row_start
+
+
+def event_values(conditions: PyTree, t, y: PyTree, args: PyTree) -> PyTree[Array]:
+    """What the condition functions return now; each must be one boolean or one real number."""
+
+    def value(condition):
+        out = condition(t, y, args)
+        shape, dtype = jnp.shape(out), jnp.result_type(out)
+        if shape != () or not (dtype == bool or jnp.issubdtype(dtype, jnp.floating)):
+            raise ValueError(
+                f"an event condition returned shape {shape} and dtype {dtype}, expected one boolean or one real number: "
+                "reduce it to a scalar"
+            )
+        return jnp.asarray(out)
+
+    return jax.tree.map(value, conditions, is_leaf=callable)
+
+
+def triggered(old: PyTree[Array], new: PyTree[Array], directions: PyTree[Any]) -> PyTree[Bool[Array, ""]]:
+    """Which condition became true or changed sign between two steps; the first only, if several did."""
+
+    def crossed(direction, before, after):
+        if after.dtype == bool:
+            return after
+        up, down = (before <= 0) & (after > 0), (before >= 0) & (after < 0)
+        return up | down if direction is None else (up if direction else down)
+
+    mask = jax.tree.map(crossed, directions, old, new, is_leaf=lambda x: x is None)
+    leaves, structure = jax.tree.flatten(mask)
+    first = [leaf & ~jnp.any(jnp.stack([jnp.array(False), *leaves[:i]])) for i, leaf in enumerate(leaves)]
+    return jax.tree.unflatten(structure, first)
+
+
+def locate_event(event: dfx.Event, problem, args, trajectory):
+    """(t, y, result) at the root of the condition that stopped the solve, inside the last step; differentiable.
+
+    Without a root finder, or when nothing triggered, the end of the last step.
+    """
+    t_end, y_end, result = trajectory.t_end, trajectory.y_end, trajectory.result
+    if event.root_finder is None:
+        return t_end, y_end, result
+    row = trajectory.rows[jnp.maximum(trajectory.count - 1, 0)]
+    state = lambda t: evaluate(row, t, problem.y0.dtype, problem.y0.size)
+    mask = jax.tree.leaves(trajectory.event_mask)
+    happened = jnp.any(jnp.stack(mask))
+
+    def residual(t, _):
+        values = jax.tree.leaves(event_values(event.cond_fn, t, problem.unravel(state(t)), args))
+        out = t - t_end
+        for hit, value in zip(mask, values, strict=True):
+            if value.dtype != bool:
+                out = jnp.where(hit, value.astype(t.dtype), out)
+        return out
+
+    bounds = {"lower": row_start(row), "upper": row_end(row)}
+    found = optx.root_find(residual, event.root_finder, t_end, options=bounds, throw=False)
+    result = type(result).where(happened & (found.result != optx.RESULTS.successful), type(result).promote(found.result), result)
+    t = jnp.where(happened, found.value, t_end)
+    return t, jnp.where(happened, state(t), y_end), result

@@ -1,0 +1,134 @@
+"""The past: one row per accepted step, read by row number.
+
+A row is `[t, t_end, y, θ-coefficients…]`: the interval of the step and the polynomial that interpolates the solution over
+it (`_method.py`). Which row a lookup reads is decided once, in the forward loop, and remembered as an integer (`links`);
+reading is then a gather and Horner's rule, differentiable in the rows, the times and the delays.
+"""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float, Inexact, Int
+
+from ._compat import unvmap_any
+from ._method import Method
+from ._problem import Problem
+
+INITIAL_FUNCTION = -1
+"""The row number that stands for the initial function, the past before t0."""
+
+WINDOW = 12
+"""How many rows ahead of its pointer a lookup searches; a step that would need more is shortened."""
+
+
+def empty_rows(size: int, method: Method, problem: Problem) -> Inexact[Array, "rows row"]:
+    """Room for `size` steps. The unwritten start at t = ∞, so that a search never enters them, and hold zeros otherwise,
+    so that no derivative of a branch not taken is NaN."""
+    width = 2 + (len(method.dense) + 1) * problem.y0.size
+    rows = jnp.zeros((size + 1, width), jnp.promote_types(problem.t0.dtype, problem.y0.dtype))
+    return rows.at[:, 0].set(jnp.inf)
+
+
+def make_row(
+    method: Method,
+    t: Float[Array, ""],
+    t_end: Float[Array, ""],
+    y: Inexact[Array, " d"],
+    increments: list[Inexact[Array, " d"]],
+    dtype,
+) -> Inexact[Array, " row"]:
+    """The row of a step of `method` from (t, y) whose stages were `increments = h f_j`."""
+    coefficients = [combine(weights, increments) for weights in method.dense]
+    parts = [t[None], t_end[None], y, *coefficients]
+    return jnp.concatenate([part.astype(dtype) for part in parts])
+
+
+def combine(weights, stages):
+    """`Σ_j weights[j] stages[j]` without the zero terms, which XLA fuses where a dot product would be a call."""
+    terms = [float(w) * stage for w, stage in zip(weights, stages, strict=False) if w != 0]
+    return sum(terms[1:], terms[0]) if terms else jnp.zeros_like(stages[0])
+
+
+def row_start(rows: Inexact[Array, "*batch row"]) -> Float[Array, "*batch"]:
+    return rows[..., 0].real
+
+
+def row_end(rows: Inexact[Array, "*batch row"]) -> Float[Array, "*batch"]:
+    return rows[..., 1].real
+
+
+def evaluate(rows: Inexact[Array, "*batch row"], t: Float[Array, "*batch"], y_dtype, d: int) -> Inexact[Array, "*batch d"]:
+    """The solution at times t, each from its own row. A time outside its row extrapolates the row's polynomial."""
+    start, length = row_start(rows), row_end(rows) - row_start(rows)
+    # A rejected or coincident step has length zero, and a row never written starts at infinity: neither may divide.
+    regular = (length > 0) & jnp.isfinite(start)
+    theta = jnp.where(regular, t - jnp.where(regular, start, 0), 0) / jnp.where(regular, length, 1)
+    theta = theta.astype(rows.dtype)[..., None]
+    coefficients = [rows[..., k : k + d] for k in range(2, rows.shape[-1], d)]
+    value = coefficients[-1]
+    for coefficient in coefficients[-2::-1]:
+        value = value * theta + coefficient
+    return value.astype(y_dtype)
+
+
+class Sides(eqx.Module):
+    """Between which breakpoints each delay looks now, which settles the side a lookup exactly on a kink belongs to.
+
+    A step reads delay i's past inside [lower_i, upper_i], consecutive breakpoints of the past, and never beyond: at the
+    ends it takes the limit from inside, however the times round. `initial` marks the delays still reading the initial
+    function.
+    """
+
+    lower: Float[Array, " n"]
+    upper: Float[Array, " n"]
+    initial: Bool[Array, " n"]
+
+
+def find_rows(
+    starts: Float[Array, "n window"],
+    pointers: Int[Array, " n"],
+    queries: Float[Array, "stages n"],
+    sides: Sides,
+    count: Int[Array, ""],
+) -> Int[Array, "stages n"]:
+    """The row that holds each query: the last that starts no later, kept between the delay's two breakpoints.
+
+    `starts` are the start times of the `WINDOW` rows from `pointers` on; `count` is the number of rows written.
+    """
+    queries = jnp.maximum(queries, sides.lower)
+    at_or_before = jnp.sum(starts <= queries[..., None], axis=-1, dtype=jnp.int32)
+    below_upper = jnp.sum(starts < sides.upper[:, None], axis=-1, dtype=jnp.int32)
+    found = pointers + jnp.minimum(at_or_before, below_upper) - 1
+    return jnp.where(sides.initial, INITIAL_FUNCTION, jnp.clip(found, 0, jnp.maximum(count - 1, 0)))
+
+
+def query_times(method: Method, t, t_end, delays: Float[Array, " n"]) -> Float[Array, "stages n"]:
+    """When the stages of the step [t, t_end] look back to."""
+    nodes = [t_end if c == 1 else t + float(c) * (t_end - t) for c in method.c]
+    return jnp.stack(nodes)[:, None] - delays
+
+
+def delayed_states(
+    problem: Problem,
+    method: Method,
+    queries: Float[Array, "stages n"],
+    links: Int[Array, "stages n"],
+    rows: Inexact[Array, "stages n row"],
+    sides: Sides,
+) -> Inexact[Array, "stages n d"]:
+    """The delayed states of every stage: from the gathered `rows`, or from the initial function where `links` says so."""
+    past = evaluate(rows, queries, problem.y0.dtype, problem.y0.size)
+    if callable(problem.history):
+        # Rounding must not carry a lookup across a jump of the history (often one at t0). Nodes past the end of the step
+        # (c > 1) are left alone: they extrapolate.
+        inside = jnp.clip(queries, sides.lower, jnp.nextafter(sides.upper, -jnp.inf))
+        inside = jnp.where(jnp.asarray(method.c > 1)[:, None], queries, inside)
+        times = queries + lax.stop_gradient(inside - queries)
+        before = lax.cond(
+            unvmap_any(sides.initial),
+            lambda: problem.initial_function(times.reshape(-1)).reshape(past.shape),
+            lambda: jnp.zeros_like(past),
+        )
+    else:
+        before = jnp.broadcast_to(problem.history, past.shape)
+    return jnp.where((links == INITIAL_FUNCTION)[..., None], before, past)

@@ -1,0 +1,299 @@
+"""The forward loop: plan a step, look up the past, step, judge, write, until t1.
+
+The loop is arranged so that XLA updates its buffers in place: within an iteration every read of `rows` comes after the
+write (the delayed states of the *next* step are looked up last and carried over). A read that is not downstream of the
+write makes XLA copy the whole buffer at every step.
+
+Under `vmap` the loop runs until the slowest lane is done, and a finished lane only repeats a step that it does not keep:
+nothing is selected over whole buffers.
+"""
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Bool, Float, Inexact, Int, PyTree
+
+from ._breakpoints import Sources, deepest_level, initial_sources, pass_breakpoint
+from ._compat import unvmap_any
+from ._event import event_values, triggered
+from ._history import WINDOW, delayed_states, empty_rows, find_rows, make_row, query_times
+from ._method import Method
+from ._pack import Packing
+from ._problem import Problem
+from ._solution import RESULTS, failed
+from ._step import Step, take_step
+
+FROZEN, END = -1, -2
+"""What the time of a mesh point depends on, if not on a breakpoint: on nothing, or on t1."""
+
+SNAP = 0.01
+"""A step that would end within this fraction of its length from a breakpoint or t1 ends there."""
+
+
+class Setup(eqx.Module):
+    """How to integrate. Nothing in here is differentiated."""
+
+    solver: dfx.AbstractSolver
+    controller: dfx.AbstractStepSizeController
+    dt0: Float[Array, ""] | None
+    directions: PyTree
+    meter: dfx.AbstractProgressMeter
+    max_steps: int = eqx.field(static=True)
+    method: Method = eqx.field(static=True)
+
+    @property
+    def adaptive(self) -> bool:
+        return isinstance(self.controller, dfx.AbstractAdaptiveStepSizeController)
+
+
+class Plan(eqx.Module):
+    """The next step, and what it will see of the past.
+
+    `target` is where the step would end if there were no breakpoints; `links` and `delayed` are, for each stage and delay,
+    the row it looks up and the state found there.
+    """
+
+    t_end: Float[Array, ""]
+    target: Float[Array, ""]
+    links: Int[Array, "stages n"]
+    delayed: Inexact[Array, "stages n d"]
+
+
+class Trajectory(eqx.Module):
+    """The accepted steps and how they hang together: all that saving, events and adjoints work from.
+
+    `links[i]` holds, for step i, the row read by each stage and delay, the delays' breakpoint pointers, and what the time
+    of the step's end depends on (a source's number, `FROZEN` or `END`).
+    """
+
+    rows: Inexact[Array, "rows row"]
+    links: Int[Array, "steps link"]
+    sources: Sources
+    t_end: Float[Array, ""]
+    y_end: Inexact[Array, " d"]
+    count: Int[Array, ""]
+    attempts: Int[Array, ""]
+    evaluations: Int[Array, ""]
+    result: RESULTS
+    event_mask: PyTree
+
+
+class Carry(eqx.Module):
+    """The state of the loop. `slope` is the vector field at (t, y); `sources` are packed."""
+
+    t: Float[Array, ""]
+    y: Inexact[Array, " d"]
+    slope: Inexact[Array, " d"]
+    plan: Plan
+    rows: Inexact[Array, "rows row"]
+    links: Int[Array, "steps link"]
+    sources: tuple[Array, ...]
+    count: Int[Array, ""]
+    attempts: Int[Array, ""]
+    result: RESULTS
+    controller_state: PyTree
+    event_values: PyTree
+    event_mask: PyTree
+    meter_state: PyTree
+
+
+def integrate(problem: Problem, setup: Setup) -> Trajectory:
+    """Solves the problem. Differentiable in forward mode; `_adjoint` adds reverse mode."""
+    sources = initial_sources(problem, setup.method.order)
+    packing = Packing(sources)
+    carry = _start(sources, packing, problem, setup)
+    running = lambda carry: unvmap_any(_active(carry, problem, setup))
+    carry = lax.while_loop(running, lambda carry: _iterate(carry, packing, problem, setup), carry)
+    setup.meter.close(carry.meter_state)
+    sources = packing.unpack(carry.sources)
+    unfinished = (carry.t < problem.t1) & (carry.result == RESULTS.successful)
+    return Trajectory(
+        rows=carry.rows,
+        links=carry.links,
+        sources=sources,
+        t_end=carry.t,
+        y_end=carry.y,
+        count=carry.count,
+        attempts=carry.attempts,
+        evaluations=_evaluations(carry, sources, setup),
+        result=RESULTS.where(unfinished, RESULTS.max_steps_reached, carry.result),
+        event_mask=carry.event_mask,
+    )
+
+
+def _evaluations(carry: Carry, sources: Sources, setup: Setup) -> Int[Array, ""]:
+    """How often the vector field was evaluated: at the start, to select the first step, and in the steps."""
+    starts = sources.jumps if setup.method.reuses_last else carry.count
+    selecting = 2 if setup.dt0 is None and setup.adaptive else 0
+    return 1 + selecting + carry.attempts * (setup.method.stages - 1) + starts
+
+
+def _active(carry: Carry, problem: Problem, setup: Setup) -> Bool[Array, ""]:
+    going = (carry.t < problem.t1) & (carry.result == RESULTS.successful)
+    return going & (carry.attempts < setup.max_steps)
+
+
+def _start(sources: Sources, packing: Packing, problem: Problem, setup: Setup) -> Carry:
+    method, n = setup.method, problem.delays.size
+    zero = jnp.zeros((), jnp.int32)
+    values = event_values(problem.events, problem.t0, problem.unravel(problem.y0), problem.args)
+    mask = jax.tree.map(lambda value: value if value.dtype == bool else jnp.array(False), values)
+    happened = jnp.any(jnp.stack([jnp.array(False), *jax.tree.leaves(mask)]))
+    rows = empty_rows(setup.max_steps, method, problem)
+    target, controller_state = _first_step(problem, setup)
+    plan = _plan(problem.t0, target, rows, jnp.zeros(n, jnp.int32), zero, sources, problem, setup)
+    return Carry(
+        t=problem.t0,
+        y=problem.y0,
+        slope=problem.field(problem.t0, problem.y0, plan.delayed[0]),
+        plan=plan,
+        rows=rows,
+        links=jnp.zeros((setup.max_steps, method.stages * n + n + 1), jnp.int32),
+        sources=packing.pack(sources),
+        count=zero,
+        attempts=zero,
+        result=RESULTS.where(happened, RESULTS.event_occurred, _valid(problem)),
+        controller_state=controller_state,
+        event_values=values,
+        event_mask=mask,
+        meter_state=setup.meter.init(),
+    )
+
+
+def _valid(problem: Problem) -> RESULTS:
+    """Whether the problem can be solved at all, for values only known at run time."""
+    valid_delays = jnp.all((problem.delays > 0) & jnp.isfinite(problem.delays))
+    valid_times = jnp.isfinite(problem.t0) & jnp.isfinite(problem.t1) & (problem.t1 > problem.t0)
+    result = RESULTS.where(valid_times, RESULTS.successful, RESULTS.bad_times)
+    return RESULTS.where(valid_delays, result, RESULTS.bad_delay)
+
+
+def _first_step(problem: Problem, setup: Setup) -> tuple[Float[Array, ""], PyTree]:
+    """The controller's first target and state. Before the first breakpoint the equation is an ordinary one."""
+
+    def field(t, y, args):
+        past = problem.initial_function(t - problem.delays)
+        return problem.unravel(problem.field(t, ravel_pytree(y)[0], past))
+
+    term = dfx.ODETerm(field)
+    y0, func, order = problem.unravel(problem.y0), setup.solver.func, setup.solver.error_order(term)
+    target, state = setup.controller.init(term, problem.t0, problem.t1, y0, setup.dt0, None, func, order)
+    return lax.stop_gradient((jnp.asarray(target, problem.t0.dtype), jax.tree.map(jnp.asarray, state)))
+
+
+def _plan(t, target, rows, pointers: Int[Array, " n"], count, sources: Sources, problem: Problem, setup: Setup) -> Plan:
+    """Where the next step ends, and the delayed states that its stages will see."""
+    method, delays = setup.method, problem.delays
+    starts = rows.at[pointers[:, None] + jnp.arange(WINDOW, dtype=jnp.int32), 0].get(mode="clip").real
+    # All stages look into rows already written, and not past the window of rows that is searched.
+    furthest = jnp.min(jnp.minimum(t, starts[:, -1]) + delays)
+    furthest = t + (furthest - t) / method.reach
+    ulps = 8 * jnp.finfo(t.dtype).eps * jnp.maximum(jnp.abs(problem.t0), jnp.abs(problem.t1))
+    breakpoint_time = jnp.where(sources.next_time < problem.t1 - ulps, sources.next_time, jnp.inf)
+    limit = jnp.minimum(jnp.minimum(breakpoint_time, problem.t1), furthest)
+    reaches = target >= limit - SNAP * (target - t)
+    # Breakpoints and t1 carry gradient, ordinary mesh points do not.
+    t_end = lax.stop_gradient(jnp.where(reaches, limit, target))
+    t_end = jnp.where(t_end == breakpoint_time, breakpoint_time, jnp.where(t_end == problem.t1, problem.t1, t_end))
+
+    queries = query_times(method, t, t_end, delays)
+    links = find_rows(starts, pointers, queries, sources.sides, count)
+    delayed = delayed_states(problem, method, queries, links, rows[jnp.maximum(links, 0)], sources.sides)
+    return Plan(t_end, target, links, delayed)
+
+
+def _iterate(carry: Carry, packing: Packing, problem: Problem, setup: Setup) -> Carry:
+    method, plan, old = setup.method, carry.plan, packing.unpack(carry.sources)
+    step = take_step(setup.solver, method, problem, carry.t, plan.t_end, carry.y, carry.slope, plan.delayed)
+    keep, target, controller_state, result = _judge(carry, step, problem, setup)
+    active = _active(carry, problem, setup)
+    keep = keep & active
+    kept = lambda new, old: jnp.where(keep, new, old)
+
+    row = make_row(method, carry.t, plan.t_end, carry.y, step.increments, carry.rows.dtype)
+    rows = lax.dynamic_update_index_in_dim(carry.rows, row, carry.count, axis=0)
+    packed = _pass_if(keep & (plan.t_end == old.next_time), carry.sources, packing, problem, method)
+    sources = packing.unpack(packed)
+    depends_on = jnp.where(plan.t_end == problem.t1, END, jnp.where(sources.size > old.size, old.size, FROZEN))
+    link = jnp.concatenate([plan.links.reshape(-1), old.pointers, depends_on[None]])
+    links = lax.dynamic_update_index_in_dim(carry.links, link, carry.count, axis=0)
+
+    t, y, count = kept(plan.t_end, carry.t), kept(step.y_end, carry.y), carry.count + keep
+    values, mask, result = _watch(carry, keep, t, y, result, problem, setup)
+    # The past is read forwards: the next step starts searching where this one last looked.
+    pointers = jnp.maximum(kept(plan.links[method.last_node], plan.links[0]), 0)
+    plan = _plan(t, target, rows, pointers, count, sources, problem, setup)
+    refresh = sources.jumps > old.jumps if method.reuses_last else keep
+    slope = _next_slope(kept(step.slope_end, carry.slope), refresh, t, y, plan.delayed[0], problem)
+    result = RESULTS.where(keep & ~jnp.all(jnp.isfinite(slope)), RESULTS.field_nonfinite, result)
+    return Carry(
+        t=t,
+        y=y,
+        slope=slope,
+        plan=plan,
+        rows=rows,
+        links=links,
+        sources=packed,
+        count=count,
+        attempts=carry.attempts + active,
+        result=RESULTS.where(active, result, carry.result),
+        controller_state=controller_state,
+        event_values=values,
+        event_mask=mask,
+        meter_state=setup.meter.step(carry.meter_state, (t - problem.t0) / (problem.t1 - problem.t0)),
+    )
+
+
+def _judge(carry: Carry, step: Step, problem: Problem, setup: Setup):
+    """Asks the step size controller: (keep the step?, where the next one would end, its state, result)."""
+    frozen = lambda tree: jax.tree.map(lax.stop_gradient, tree)
+    t, t_end, y, y_end, error = frozen((carry.t, carry.plan.t_end, carry.y, step.y_end, step.error))
+    estimate = None if error is None else problem.unravel(jnp.where(jnp.isnan(error), jnp.inf, error))
+    order = setup.solver.error_order(dfx.ODETerm(lambda t, y, args: y))
+    keep, _, target, _, state, result = setup.controller.adapt_step_size(
+        t, t_end, problem.unravel(y), problem.unravel(y_end), None, estimate, order, carry.controller_state
+    )
+    keep = jnp.asarray(keep) & (step.result == dfx.RESULTS.successful)
+    state, result = jax.tree.map(jnp.asarray, state), RESULTS.promote(result)
+    # A step cut short by a breakpoint tells the controller nothing about the step it wanted: once kept, it goes on as if
+    # never asked (which also exempts such steps from `dtmin`). With fixed steps the grid stays where it was.
+    wanted = carry.plan.target
+    skipped = keep & (wanted > t_end + SNAP * (wanted - t))
+    target = jnp.where(skipped, t_end + (wanted - t) if setup.adaptive else wanted, target)
+    state = jax.tree.map(lambda new, old: jnp.where(skipped, old, new), state, carry.controller_state)
+    result = RESULTS.where(skipped, RESULTS.successful, result)
+    stuck = ~keep & (target <= t + 4 * jnp.finfo(t.dtype).eps * jnp.abs(t))
+    finite = jnp.array(True) if error is None else jnp.all(jnp.isfinite(error))
+    result = RESULTS.where(stuck, RESULTS.where(finite, RESULTS.dt_min_reached, RESULTS.field_nonfinite), result)
+    return keep, *frozen((jnp.asarray(target, t.dtype), state)), result
+
+
+def _pass_if(hit: Bool[Array, ""], packed: tuple[Array, ...], packing: Packing, problem: Problem, method: Method):
+    """Passes the next breakpoint if it was hit."""
+
+    def advance():
+        deepest = deepest_level(method.order, problem.delays.size)
+        passed = packing.pack(pass_breakpoint(packing.unpack(packed), problem, deepest))
+        return jax.tree.map(lambda new, old: jnp.where(hit, new, old), passed, packed)
+
+    return lax.cond(unvmap_any(hit), advance, lambda: packed)
+
+
+def _next_slope(carried, refresh, t, y, delayed, problem: Problem) -> Inexact[Array, " d"]:
+    """The vector field at the start of the next step: the last stage of this one, unless the field jumped in between."""
+    fresh = lambda: jnp.where(refresh, problem.field(t, y, delayed), carried)
+    return lax.cond(unvmap_any(refresh), fresh, lambda: carried)
+
+
+def _watch(carry: Carry, keep, t, y, result: RESULTS, problem: Problem, setup: Setup):
+    """The events after this step: (values, which one stopped the solve, result)."""
+    if not jax.tree.leaves(carry.event_values):
+        return carry.event_values, carry.event_mask, result
+    values = event_values(problem.events, t, problem.unravel(y), problem.args)
+    mask = triggered(carry.event_values, values, setup.directions)
+    mask = jax.tree.map(lambda new, old: jnp.where(keep, new, old), mask, carry.event_mask)
+    happened = keep & jnp.any(jnp.stack(jax.tree.leaves(mask))) & ~failed(result)
+    return values, mask, RESULTS.where(happened, RESULTS.event_occurred, result)

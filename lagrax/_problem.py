@@ -1,0 +1,48 @@
+"""What is solved and differentiated: the equation with its state laid out as one vector."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Inexact, PyTree, PyTreeDef
+
+
+class Problem(eqx.Module):
+    """A delay equation `y' = f(t, y, y(t - τ_1), …, y(t - τ_n))` on [t0, t1], its state flattened to a vector of size d.
+
+    Every array in here is an input that an adjoint differentiates. Closures of `f` and `history` have been turned into
+    leaves (`eqx.filter_closure_convert`), so that a custom derivative rule sees the traced values they close over.
+    """
+
+    vector_field: Callable
+    args: PyTree
+    delays: Float[Array, " n"]
+    history: Callable | Inexact[Array, " d"]
+    y0: Inexact[Array, " d"]
+    t0: Float[Array, ""]
+    t1: Float[Array, ""]
+    jump_ts: Float[Array, " jumps"]
+    events: PyTree
+    unravel: Callable = eqx.field(static=True)
+    delay_structure: PyTreeDef = eqx.field(static=True)
+    may_jump: bool = eqx.field(static=True)
+    """Whether the solution may be discontinuous at t0: y0 was given, or the history is a function."""
+
+    def field(self, t: Float[Array, ""], y: Inexact[Array, " d"], delayed: Inexact[Array, "n d"]) -> Inexact[Array, " d"]:
+        """The vector field on flat states: (t, y, the n delayed states) to y'."""
+        past = jax.tree.unflatten(self.delay_structure, [self.unravel(z) for z in delayed])
+        return ravel(self.vector_field(t, self.unravel(y), past, self.args), y.dtype)
+
+    def initial_function(self, times: Float[Array, " times"]) -> Inexact[Array, "times d"]:
+        """The history at several times before t0."""
+        if callable(self.history):
+            return jax.vmap(lambda t: ravel(self.history(t), self.y0.dtype))(times)
+        return jnp.broadcast_to(self.history, (*times.shape, *self.history.shape))
+
+
+def ravel(tree: PyTree[Any], dtype) -> Inexact[Array, " d"]:
+    """All leaves one after another, in `dtype`."""
+    leaves = [jnp.ravel(leaf).astype(dtype) for leaf in jax.tree.leaves(tree)]
+    return leaves[0] if len(leaves) == 1 else jnp.concatenate(leaves)

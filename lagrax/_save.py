@@ -1,0 +1,68 @@
+"""From a trajectory to what `saveat` asks for: plain differentiable functions of the accepted steps."""
+
+import diffrax as dfx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Inexact, PyTree
+
+from ._history import evaluate, row_end, row_start
+from ._loop import Trajectory
+from ._problem import Problem
+
+
+def save(
+    saveat: dfx.SaveAt,
+    trajectory: Trajectory,
+    t_final: Float[Array, ""],
+    y_final: Inexact[Array, " d"],
+    problem: Problem,
+    args: PyTree,
+) -> tuple[PyTree, PyTree]:
+    """(ts, ys) with the structure of `saveat.subs`; places that the solution did not reach hold infinity, as in diffrax."""
+    is_sub = lambda x: isinstance(x, dfx.SubSaveAt)
+    saved = jax.tree.map(lambda sub: _save_sub(sub, trajectory, t_final, y_final, problem, args), saveat.subs, is_leaf=is_sub)
+    is_pair = lambda x: isinstance(x, tuple) and len(x) == 2 and isinstance(x[0], jax.Array)
+    return (
+        jax.tree.map(lambda pair: pair[0], saved, is_leaf=is_pair),
+        jax.tree.map(lambda pair: pair[1], saved, is_leaf=is_pair),
+    )
+
+
+def _save_sub(sub: dfx.SubSaveAt, trajectory, t_final, y_final, problem, args):
+    parts = []
+    if sub.t0:
+        parts.append((problem.t0[None], problem.y0[None]))
+    if sub.ts is not None:
+        ts = sub.ts.astype(problem.t0.dtype)
+        ys = solution_at(trajectory, ts, problem)
+        # The end of the last step to the last bit, which for an event is inside the step.
+        parts.append((ts, jnp.where((ts == t_final)[:, None], y_final, ys)))
+    if sub.steps:
+        parts.append(_every(sub.steps, trajectory, t_final, y_final))
+    if sub.t1 and sub.steps != 1:
+        parts.append((t_final[None], y_final[None]))
+    ts = jnp.concatenate([t for t, _ in parts])
+    ys = jnp.concatenate([y for _, y in parts])
+    reached = ts <= t_final
+    ys = jax.vmap(lambda t, y: sub.fn(t, problem.unravel(y), args))(jnp.where(reached, ts, t_final), ys)
+    mask = lambda leaf: jnp.where(reached.reshape(-1, *[1] * (leaf.ndim - 1)), leaf, jnp.full_like(leaf, jnp.inf))
+    ys = jax.tree.map(lambda leaf: mask(leaf) if jnp.issubdtype(leaf.dtype, jnp.inexact) else leaf, ys)
+    return jnp.where(reached, ts, jnp.inf), ys
+
+
+def solution_at(trajectory: Trajectory, ts: Float[Array, " times"], problem: Problem) -> Inexact[Array, "times d"]:
+    """The solution at times in [t0, t1], from the step that ends at or after each."""
+    index = jnp.searchsorted(row_start(trajectory.rows), ts, side="left") - 1
+    index = jnp.clip(index, 0, jnp.maximum(trajectory.count - 1, 0))
+    return evaluate(trajectory.rows[index], ts, problem.y0.dtype, problem.y0.size)
+
+
+def _every(n: int, trajectory: Trajectory, t_final, y_final):
+    """The end of every n-th accepted step."""
+    rows, count, d = trajectory.rows, trajectory.count, y_final.size
+    ends = jnp.arange(n, len(rows), n)
+    last = (ends == count)[:, None]
+    reached = ends <= count
+    ts = jnp.where(reached, jnp.where(last[:, 0], t_final, row_end(rows[ends - 1])), jnp.inf)
+    ys = jnp.where(last, y_final, rows[ends][:, 2 : 2 + d].astype(y_final.dtype))
+    return ts, ys

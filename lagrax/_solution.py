@@ -1,0 +1,69 @@
+"""How a solve ended, and the dense solution it can leave behind."""
+
+import diffrax as dfx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Inexact, Int, PyTree
+
+from ._history import evaluate, row_start
+from ._problem import Problem
+
+
+class RESULTS(dfx.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
+    """diffrax's result codes, and those that only a delay equation has."""
+
+    successful = ""
+    field_nonfinite = (
+        "The vector field returned NaN or infinity (at the time in `sol.stats['t_reached']`): check it, its `args` and the "
+        "history there, or tighten the tolerances."
+    )
+    bad_delay = "A delay is not a positive finite number: keep every delay above zero, for example with a bounded parameter."
+    bad_times = "t1 is not after t0, or one of them is not finite: a delay equation is solved forwards, from t0 to t1 > t0."
+    bad_ts = "`saveat.ts` is not sorted, or leaves [t0, t1]: pass increasing times inside the interval."
+
+
+class DenseSolution(dfx.AbstractPath):
+    """The solution as a function of time: the initial function before t0, the steps' polynomials from there on.
+
+    This is `sol.interpolation` of a solve with `SaveAt(dense=True)`; `sol.evaluate` and `sol.derivative` call it, and a
+    later solve continues from it. Differentiable in time and in everything the solve was.
+    """
+
+    rows: Inexact[Array, "rows row"]
+    count: Int[Array, ""]
+    problem: Problem
+    kinks: Float[Array, " kinks"]
+    """Times in [t0, t1] where a derivative of low order jumps; unused places are +∞."""
+    kink_levels: Int[Array, " kinks"]
+    t_end: Float[Array, ""]
+
+    @property
+    def t0(self) -> Float[Array, ""]:
+        return self.problem.t0
+
+    @property
+    def t1(self) -> Float[Array, ""]:
+        return self.t_end
+
+    def evaluate(self, t0, t1=None, left: bool = True) -> PyTree[Array]:
+        """The state at `t0`; with `t1`, the increment from `t0` to `t1`. At a kink or jump, `left` picks the limit."""
+        if t1 is not None:
+            return jax.tree.map(jnp.subtract, self.evaluate(t1, left=left), self.evaluate(t0, left=left))
+        t = jnp.asarray(t0, self.problem.t0.dtype)
+        y0 = self.problem.y0
+        index = jnp.searchsorted(row_start(self.rows), t, side="left" if left else "right") - 1
+        index = jnp.clip(index, 0, jnp.maximum(self.count - 1, 0))
+        solved = jnp.where(self.count > 0, evaluate(self.rows[index], t, y0.dtype, y0.size), y0)
+        before = self.problem.initial_function(t[None])[0]
+        return self.problem.unravel(jnp.where(t < self.problem.t0, before, solved))
+
+    def derivative(self, t, left: bool = True) -> PyTree[Array]:
+        """The derivative of the interpolated solution at t."""
+        t = jnp.asarray(t, self.problem.t0.dtype)
+        return jax.jvp(lambda s: self.evaluate(s, left=left), (t,), (jnp.ones_like(t),))[1]
+
+
+def failed(result: RESULTS):
+    """Whether a solve ended for another reason than success or an event."""
+    return jnp.asarray((result != RESULTS.successful) & (result != RESULTS.event_occurred))
+

@@ -1,0 +1,236 @@
+"""`ddesolve`: check the input, lay the problem out flat, integrate, save."""
+
+from typing import Any
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float, PyTree
+
+from ._adjoint import AbstractAdjoint, DiscreteAdjoint
+from ._check import check_delays, check_same_state, check_state, check_times, check_vector_field, concrete
+from ._compat import use_stepsize_tol
+from ._event import locate_event
+from ._loop import Setup, Trajectory
+from ._method import method_of
+from ._problem import Problem, ravel
+from ._save import save
+from ._solution import RESULTS, DenseSolution, failed
+from ._term import DelayTerm
+
+
+def ddesolve(
+    term: DelayTerm,
+    solver: dfx.AbstractSolver,
+    t0: Any,
+    t1: Any,
+    dt0: Any,
+    history: Any,
+    args: PyTree = None,
+    *,
+    y0: PyTree = None,
+    saveat: dfx.SaveAt = dfx.SaveAt(t1=True),  # noqa: B008
+    stepsize_controller: dfx.AbstractStepSizeController = dfx.PIDController(rtol=1e-3, atol=1e-6),  # noqa: B008
+    adjoint: AbstractAdjoint = DiscreteAdjoint(),  # noqa: B008
+    jump_ts: Any = None,
+    event: dfx.Event | None = None,
+    max_steps: int = 4096,
+    throw: bool = True,
+    progress_meter: dfx.AbstractProgressMeter = dfx.NoProgressMeter(),  # noqa: B008
+) -> dfx.Solution:
+    """Solves a delay differential equation `y'(t) = f(t, y(t), y(t - τ), args)` from t0 to t1 > t0.
+
+    The arguments are those of `diffrax.diffeqsolve`, with `history` where its `y0` stands.
+
+    **Arguments:**
+
+    - `term`: a [`lagrax.DelayTerm`][], the vector field and its delays.
+    - `solver`: a diffrax Runge–Kutta solver: `Euler`, `Heun`, `Midpoint`, `Ralston`, `Bosh3`, `Tsit5`, `Dopri5`, `Dopri8`,
+      or for stiff problems `Kvaerno3`, `Kvaerno4`, `Kvaerno5`.
+    - `t0`, `t1`: the interval. Differentiable.
+    - `dt0`: the first step, or None to have one selected (adaptive steps only).
+    - `history`: the past, y(t) for t ≤ t0: a state (constant past), a function of t returning a state, or the dense
+      `Solution` of an earlier solve, which this one continues. Differentiable, with what a function closes over.
+    - `args`: anything, handed to the vector field. Differentiable.
+    - `y0`: the state at t0 if it is not `history(t0)`; the solution then jumps there. Differentiable.
+    - `saveat`: a `diffrax.SaveAt`: `t0`, `t1`, `ts`, `steps`, `dense`, `fn`, `subs`.
+    - `stepsize_controller`: `diffrax.PIDController`, `ConstantStepSize` or `StepTo`. Fixed steps are interrupted at
+      breakpoints and then go on along their own grid.
+    - `adjoint`: how to differentiate: [`lagrax.DiscreteAdjoint`][] or [`lagrax.ForwardMode`][].
+    - `jump_ts`: times at which the vector field jumps, or (before t0) the history jumps or kinks. Differentiable.
+    - `event`: a `diffrax.Event` that stops the solve when its condition comes true or crosses zero.
+    - `max_steps`: how many steps may be attempted; also the size of the memory for the history.
+    - `throw`: whether failure raises an error; if not, look at `result` of the solution.
+    - `progress_meter`: a diffrax progress meter.
+
+    **Returns:**
+
+    A `diffrax.Solution`: `ts`, `ys`, `result`, `stats` and, with `SaveAt(dense=True)`, `evaluate(t)` and `derivative(t)`.
+    `stats` has diffrax's `num_steps`, `num_accepted_steps`, `num_rejected_steps` and `max_steps`, and `num_evaluations` of
+    the vector field (a lower bound for implicit solvers) and `t_reached`.
+
+    Steps never exceed the smallest delay, and end on every breakpoint, where a kink of the solution reappears one delay
+    later, up to the order of the solver. Works under `jit`, `vmap` (each lane with its own steps) and `grad`.
+    """
+    check_delays(term.resolved_delays())
+    check_times(t0, t1, saveat, max_steps)
+    if dt0 is None and not isinstance(stepsize_controller, dfx.AbstractAdaptiveStepSizeController | dfx.StepTo):
+        raise ValueError("dt0 is None, expected the step size when steps are fixed: pass dt0 or an adaptive controller")
+    if dt0 is not None and concrete(dt0) is not None and not concrete(dt0) > 0:
+        raise ValueError(f"dt0 = {dt0}, expected a positive step: time runs forwards")
+    solver = _with_tolerances(solver, stepsize_controller)
+    state = _initial_state(history, y0, t0)
+    if isinstance(history, dfx.Solution) and history.interpolation is None:
+        raise ValueError("the history is a Solution without dense output, expected one solved with SaveAt(dense=True)")
+    solution = _solve(
+        term, solver, t0, t1, dt0, history, args, state, y0 is not None, saveat, stepsize_controller, adjoint, jump_ts, event,
+        max_steps, progress_meter,
+    )  # fmt: skip
+    return _raise_if_failed(solution) if throw else solution
+
+
+def _initial_state(history: Any, y0: PyTree, t0: Any) -> PyTree[Array]:
+    """y(t0), checked, and the history checked against it."""
+    past = _history_function(history)
+    given = history if past is None else eqx.filter_eval_shape(past, jnp.asarray(t0, float))
+    if y0 is None:
+        check_state("history" if past is None else "the history's value", given)
+        return jax.tree.map(jnp.asarray, history) if past is None else past(jnp.asarray(t0, _time_dtype(given, t0)))
+    check_state("y0", y0)
+    y0 = jax.tree.map(jnp.asarray, y0)
+    if past is None:
+        check_state("history", history)
+        if jax.tree.structure(history) == jax.tree.structure(y0):
+            weak = lambda h, y: jnp.asarray(h, y.dtype) if isinstance(h, float) else jnp.asarray(h)
+            given = jax.tree.map(weak, history, y0)
+    check_same_state("history", jax.tree.map(jnp.asarray, given) if past is None else given, y0)
+    return y0
+
+
+def _history_function(history: Any):
+    if isinstance(history, dfx.Solution):
+        return history.evaluate
+    return history if callable(history) else None
+
+
+def _time_dtype(y: PyTree, *times: Any):
+    """Time has the precision of the state, or more if the given times have more."""
+    kinds = [jnp.finfo(leaf.dtype).dtype for leaf in jax.tree.leaves(y)]
+    kinds += [t.dtype for t in times if isinstance(t, jax.Array | np.ndarray) and jnp.issubdtype(t.dtype, jnp.floating)]
+    dtype = kinds[0]
+    for kind in kinds[1:]:
+        dtype = jnp.promote_types(dtype, kind)
+    return dtype
+
+
+@eqx.filter_jit
+def _solve(
+    term, solver, t0, t1, dt0, history, args, state, y0_given, saveat, controller, adjoint, jump_ts, event, max_steps, meter
+) -> dfx.Solution:
+    delays, structure = jax.tree.flatten(term.resolved_delays())
+    dtype = _time_dtype(state, t0, t1, dt0, *delays)
+    time = lambda t: jnp.asarray(t, dtype)
+    with jax.numpy_dtype_promotion("standard"):
+        y0, unravel = ravel_pytree(state)
+    past = _history_function(history)
+    delayed = jax.tree.unflatten(structure, [state] * len(delays))
+    check_vector_field(term.vector_field, time(t0), state, delayed, args)
+    problem = Problem(
+        vector_field=eqx.filter_closure_convert(term.vector_field, time(t0), state, delayed, args),
+        args=args,
+        delays=jnp.stack([time(delay) for delay in delays]),
+        history=ravel(history, y0.dtype) if past is None else eqx.filter_closure_convert(past, time(t0)),
+        y0=y0,
+        t0=time(t0),
+        t1=time(t1),
+        jump_ts=jnp.zeros(0, dtype) if jump_ts is None else jnp.sort(time(jump_ts).reshape(-1)),
+        events=None if event is None else _convert_events(event, time(t0), state, args),
+        unravel=unravel,
+        delay_structure=structure,
+        may_jump=y0_given or past is not None,
+    )
+    setup = Setup(
+        solver=solver,
+        controller=jax.tree.map(lambda x: jax.lax.stop_gradient(x) if eqx.is_inexact_array(x) else x, controller).wrap(1),
+        dt0=None if dt0 is None else time(dt0),
+        directions=None if event is None else event.direction,
+        meter=meter,
+        max_steps=max_steps,
+        method=method_of(solver),
+    )
+    trajectory = adjoint.loop(problem, setup)
+    return _finish(trajectory, problem, setup, saveat, event, args)
+
+
+def _convert_events(event: dfx.Event, t: Float[Array, ""], state: PyTree, args: PyTree) -> PyTree:
+    return jax.tree.map(lambda f: eqx.filter_closure_convert(f, t, state, args), event.cond_fn, is_leaf=callable)
+
+
+def _finish(trajectory: Trajectory, problem: Problem, setup: Setup, saveat, event, args) -> dfx.Solution:
+    result = trajectory.result
+    t_final, y_final = trajectory.t_end, trajectory.y_end
+    if event is not None:
+        t_final, y_final, result = locate_event(event, problem, args, trajectory)
+    for sub in jax.tree.leaves(saveat.subs, is_leaf=lambda x: isinstance(x, dfx.SubSaveAt)):
+        if sub.ts is not None:
+            ts = sub.ts
+            valid = jnp.all(ts[1:] >= ts[:-1]) & (ts[0] >= problem.t0) & (ts[-1] <= problem.t1)
+            result = RESULTS.where(valid | failed(result), result, RESULTS.bad_ts)
+    ts, ys = (None, None) if saveat.subs is None else save(saveat, trajectory, t_final, y_final, problem, args)
+    frozen = jax.lax.stop_gradient
+    sources = trajectory.sources
+    dense = DenseSolution(
+        trajectory.rows, trajectory.count, problem, frozen(sources.times), sources.levels, t_final
+    )
+    stats = {
+        "num_steps": trajectory.attempts,
+        "num_accepted_steps": trajectory.count,
+        "num_rejected_steps": trajectory.attempts - trajectory.count,
+        "max_steps": setup.max_steps,
+        "num_evaluations": trajectory.evaluations,
+        "t_reached": frozen(t_final),
+    }
+    return dfx.Solution(
+        t0=problem.t0,
+        t1=t_final,
+        ts=ts,
+        ys=ys,
+        interpolation=dense if saveat.dense else None,  # pyright: ignore[reportArgumentType]
+        stats=stats,
+        result=result,
+        solver_state=None,
+        controller_state=None,
+        made_jump=None,
+        event_mask=trajectory.event_mask if event is not None else None,
+    )
+
+
+def _with_tolerances(solver: dfx.AbstractSolver, controller: dfx.AbstractStepSizeController) -> dfx.AbstractSolver:
+    """Fills the tolerances of an implicit solver's root finder from the controller, as `diffeqsolve` does."""
+    if not isinstance(solver, dfx.AbstractImplicitSolver):
+        return solver
+    finder: Any = solver.root_finder
+    missing = [name for name in ("rtol", "atol", "norm") if getattr(finder, name, None) is use_stepsize_tol]
+    if missing and not isinstance(controller, dfx.AbstractAdaptiveStepSizeController):
+        raise ValueError(
+            f"{type(solver).__name__} has a root finder without {', '.join(missing)} and steps are fixed, expected explicit "
+            "tolerances: pass root_finder=diffrax.VeryChord(rtol=..., atol=..., norm=optimistix.max_norm)"
+        )
+    where = lambda s: [getattr(s.root_finder, name) for name in missing]
+    return eqx.tree_at(where, solver, [getattr(controller, name) for name in missing]) if missing else solver
+
+
+def _raise_if_failed(solution: dfx.Solution) -> dfx.Solution:
+    """Raises with the time reached when that is known, else leaves a check in the traced program."""
+    result: Any = solution.result
+    bad = failed(result)
+    if isinstance(bad, jax.core.Tracer) or bad.ndim:
+        return result.error_if(solution, bad)
+    if bad:
+        message = RESULTS[result]
+        reached = solution.stats["t_reached"]
+        raise eqx.EquinoxRuntimeError(f"{message} (The solve stopped at t = {reached}.)")
+    return solution
