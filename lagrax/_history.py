@@ -96,16 +96,16 @@ def find_rows(
     `starts` are the start times of the `WINDOW` rows from `pointers` on; `count` is the number of rows written.
     """
     queries = jnp.maximum(queries, sides.lower)
-    at_or_before = jnp.sum(starts <= queries[..., None], axis=-1, dtype=jnp.int32)
-    below_upper = jnp.sum(starts < sides.upper[:, None], axis=-1, dtype=jnp.int32)
-    found = pointers + jnp.minimum(at_or_before, below_upper) - 1
+    inside = (starts <= queries[..., None]) & (starts < sides.upper[:, None])
+    found = pointers + jnp.sum(inside, axis=-1, dtype=jnp.int32) - 1
     return jnp.where(sides.initial, INITIAL_FUNCTION, jnp.clip(found, 0, jnp.maximum(count - 1, 0)))
 
 
 def query_times(method: Method, t, t_end, delays: Float[Array, " n"]) -> Float[Array, "stages n"]:
     """When the stages of the step [t, t_end] look back to."""
-    nodes = [t_end if c == 1 else t + float(c) * (t_end - t) for c in method.c]
-    return jnp.stack(nodes)[:, None] - delays
+    c = jnp.asarray(method.c, t.dtype)
+    nodes = jnp.where(c == 1, t_end, t + c * (t_end - t))
+    return nodes[:, None] - delays
 
 
 def delayed_states(

@@ -1,5 +1,8 @@
 """The forward loop: plan a step, look up the past, step, judge, write, until t1.
 
+Two loops, one inside the other: between two breakpoints (a *segment*) the equation is smooth and nothing about breakpoints
+changes, so the inner loop does steps only; the outer one passes the breakpoint at its end.
+
 The loop is arranged so that XLA updates its buffers in place: within an iteration every read of `rows` comes after the
 write (the delayed states of the *next* step are looked up last and carried over). A read that is not downstream of the
 write makes XLA copy the whole buffer at every step.
@@ -21,7 +24,6 @@ from ._compat import unvmap_any
 from ._event import event_values, triggered
 from ._history import WINDOW, delayed_states, empty_rows, find_rows, make_row, query_times
 from ._method import Method
-from ._pack import Packing
 from ._problem import Problem
 from ._solution import RESULTS, failed
 from ._step import Step, take_step
@@ -82,7 +84,7 @@ class Trajectory(eqx.Module):
 
 
 class Carry(eqx.Module):
-    """The state of the loop. `slope` is the vector field at (t, y); `sources` are packed."""
+    """The state of the loop. `slope` is the vector field at (t, y); `arrived` says that t is the end of the segment."""
 
     t: Float[Array, ""]
     y: Inexact[Array, " d"]
@@ -90,9 +92,9 @@ class Carry(eqx.Module):
     plan: Plan
     rows: Inexact[Array, "rows row"]
     links: Int[Array, "steps link"]
-    sources: tuple[Array, ...]
     count: Int[Array, ""]
     attempts: Int[Array, ""]
+    arrived: Bool[Array, ""]
     result: RESULTS
     controller_state: PyTree
     event_values: PyTree
@@ -103,12 +105,19 @@ class Carry(eqx.Module):
 def integrate(problem: Problem, setup: Setup) -> Trajectory:
     """Solves the problem. Differentiable in forward mode; `_adjoint` adds reverse mode."""
     sources = initial_sources(problem, setup.method.order)
-    packing = Packing(sources)
-    carry = _start(sources, packing, problem, setup)
-    running = lambda carry: unvmap_any(_active(carry, problem, setup))
-    carry = lax.while_loop(running, lambda carry: _iterate(carry, packing, problem, setup), carry)
+
+    def running(state: tuple[Carry, Sources]) -> Bool[Array, ""]:
+        carry, _ = state
+        return unvmap_any((carry.t < problem.t1) & _able(carry, setup))
+
+    def segment(state: tuple[Carry, Sources]) -> tuple[Carry, Sources]:
+        carry, sources = state
+        inside = lambda carry: unvmap_any(~carry.arrived & _able(carry, setup))
+        carry = lax.while_loop(inside, lambda carry: _iterate(carry, sources, problem, setup), carry)
+        return _cross(carry, sources, problem, setup)
+
+    carry, sources = lax.while_loop(running, segment, (_start(sources, problem, setup), sources))
     setup.meter.close(carry.meter_state)
-    sources = packing.unpack(carry.sources)
     unfinished = (carry.t < problem.t1) & (carry.result == RESULTS.successful)
     return Trajectory(
         rows=carry.rows,
@@ -124,6 +133,11 @@ def integrate(problem: Problem, setup: Setup) -> Trajectory:
     )
 
 
+def _able(carry: Carry, setup: Setup) -> Bool[Array, ""]:
+    """Whether nothing forbids another attempt."""
+    return (carry.result == RESULTS.successful) & (carry.attempts < setup.max_steps)
+
+
 def _evaluations(carry: Carry, sources: Sources, setup: Setup) -> Int[Array, ""]:
     """How often the vector field was evaluated: at the start, to select the first step, and in the steps."""
     starts = sources.jumps if setup.method.reuses_last else carry.count
@@ -131,12 +145,7 @@ def _evaluations(carry: Carry, sources: Sources, setup: Setup) -> Int[Array, ""]
     return 1 + selecting + carry.attempts * (setup.method.stages - 1) + starts
 
 
-def _active(carry: Carry, problem: Problem, setup: Setup) -> Bool[Array, ""]:
-    going = (carry.t < problem.t1) & (carry.result == RESULTS.successful)
-    return going & (carry.attempts < setup.max_steps)
-
-
-def _start(sources: Sources, packing: Packing, problem: Problem, setup: Setup) -> Carry:
+def _start(sources: Sources, problem: Problem, setup: Setup) -> Carry:
     method, n = setup.method, problem.delays.size
     zero = jnp.zeros((), jnp.int32)
     values = event_values(problem.events, problem.t0, problem.unravel(problem.y0), problem.args)
@@ -152,9 +161,9 @@ def _start(sources: Sources, packing: Packing, problem: Problem, setup: Setup) -
         plan=plan,
         rows=rows,
         links=jnp.zeros((setup.max_steps, method.stages * n + n + 1), jnp.int32),
-        sources=packing.pack(sources),
         count=zero,
         attempts=zero,
+        arrived=jnp.array(False),
         result=RESULTS.where(happened, RESULTS.event_occurred, _valid(problem)),
         controller_state=controller_state,
         event_values=values,
@@ -184,6 +193,12 @@ def _first_step(problem: Problem, setup: Setup) -> tuple[Float[Array, ""], PyTre
     return lax.stop_gradient((jnp.asarray(target, problem.t0.dtype), jax.tree.map(jnp.asarray, state)))
 
 
+def _segment_end(sources: Sources, problem: Problem) -> Float[Array, ""]:
+    """The next breakpoint, or t1 if that comes first (or is the same but for rounding)."""
+    ulps = 8 * jnp.finfo(problem.t1.dtype).eps * jnp.maximum(jnp.abs(problem.t0), jnp.abs(problem.t1))
+    return jnp.where(sources.next_time < problem.t1 - ulps, sources.next_time, problem.t1)
+
+
 def _plan(t, target, rows, pointers: Int[Array, " n"], count, sources: Sources, problem: Problem, setup: Setup) -> Plan:
     """Where the next step ends, and the delayed states that its stages will see."""
     method, delays = setup.method, problem.delays
@@ -191,13 +206,11 @@ def _plan(t, target, rows, pointers: Int[Array, " n"], count, sources: Sources, 
     # All stages look into rows already written, and not past the window of rows that is searched.
     furthest = jnp.min(jnp.minimum(t, starts[:, -1]) + delays)
     furthest = t + (furthest - t) / method.reach
-    ulps = 8 * jnp.finfo(t.dtype).eps * jnp.maximum(jnp.abs(problem.t0), jnp.abs(problem.t1))
-    breakpoint_time = jnp.where(sources.next_time < problem.t1 - ulps, sources.next_time, jnp.inf)
-    limit = jnp.minimum(jnp.minimum(breakpoint_time, problem.t1), furthest)
-    reaches = target >= limit - SNAP * (target - t)
+    segment_end = _segment_end(sources, problem)
+    limit = jnp.minimum(segment_end, furthest)
     # Breakpoints and t1 carry gradient, ordinary mesh points do not.
-    t_end = lax.stop_gradient(jnp.where(reaches, limit, target))
-    t_end = jnp.where(t_end == breakpoint_time, breakpoint_time, jnp.where(t_end == problem.t1, problem.t1, t_end))
+    t_end = lax.stop_gradient(jnp.where(target >= limit - SNAP * (target - t), limit, target))
+    t_end = jnp.where(t_end == segment_end, segment_end, t_end)
 
     queries = query_times(method, t, t_end, delays)
     links = find_rows(starts, pointers, queries, sources.sides, count)
@@ -205,46 +218,68 @@ def _plan(t, target, rows, pointers: Int[Array, " n"], count, sources: Sources, 
     return Plan(t_end, target, links, delayed)
 
 
-def _iterate(carry: Carry, packing: Packing, problem: Problem, setup: Setup) -> Carry:
-    method, plan, old = setup.method, carry.plan, packing.unpack(carry.sources)
+def _iterate(carry: Carry, sources: Sources, problem: Problem, setup: Setup) -> Carry:
+    """One attempted step. A lane of a batch that has nothing to do repeats its step and does not keep it."""
+    method, plan = setup.method, carry.plan
+    active = ~carry.arrived & _able(carry, setup)
     step = take_step(setup.solver, method, problem, carry.t, plan.t_end, carry.y, carry.slope, plan.delayed)
     keep, target, controller_state, result = _judge(carry, step, problem, setup)
-    active = _active(carry, problem, setup)
     keep = keep & active
     kept = lambda new, old: jnp.where(keep, new, old)
 
     row = make_row(method, carry.t, plan.t_end, carry.y, step.increments, carry.rows.dtype)
     rows = lax.dynamic_update_index_in_dim(carry.rows, row, carry.count, axis=0)
-    packed = _pass_if(keep & (plan.t_end == old.next_time), carry.sources, packing, problem, method)
-    sources = packing.unpack(packed)
-    depends_on = jnp.where(plan.t_end == problem.t1, END, jnp.where(sources.size > old.size, old.size, FROZEN))
-    link = jnp.concatenate([plan.links.reshape(-1), old.pointers, depends_on[None]])
+    depends_on = jnp.where(plan.t_end == problem.t1, END, FROZEN)
+    link = jnp.concatenate([plan.links.reshape(-1), sources.pointers, depends_on[None]])
     links = lax.dynamic_update_index_in_dim(carry.links, link, carry.count, axis=0)
 
     t, y, count = kept(plan.t_end, carry.t), kept(step.y_end, carry.y), carry.count + keep
     values, mask, result = _watch(carry, keep, t, y, result, problem, setup)
     # The past is read forwards: the next step starts searching where this one last looked.
     pointers = jnp.maximum(kept(plan.links[method.last_node], plan.links[0]), 0)
-    plan = _plan(t, target, rows, pointers, count, sources, problem, setup)
-    refresh = sources.jumps > old.jumps if method.reuses_last else keep
-    slope = _next_slope(kept(step.slope_end, carry.slope), refresh, t, y, plan.delayed[0], problem)
+    target = jnp.where(active, target, plan.target)
+    next_plan = _plan(t, target, rows, pointers, count, sources, problem, setup)
+    slope = step.slope_end if method.reuses_last else problem.field(t, y, next_plan.delayed[0])
+    slope = kept(slope, carry.slope)
     result = RESULTS.where(keep & ~jnp.all(jnp.isfinite(slope)), RESULTS.field_nonfinite, result)
+    waiting = lambda new, old: jax.tree.map(lambda a, b: jnp.where(active, a, b), new, old)
     return Carry(
         t=t,
         y=y,
         slope=slope,
-        plan=plan,
+        plan=next_plan,
         rows=rows,
         links=links,
-        sources=packed,
         count=count,
         attempts=carry.attempts + active,
+        arrived=carry.arrived | keep & (plan.t_end == _segment_end(sources, problem)),
         result=RESULTS.where(active, result, carry.result),
-        controller_state=controller_state,
+        controller_state=waiting(controller_state, carry.controller_state),
         event_values=values,
         event_mask=mask,
         meter_state=setup.meter.step(carry.meter_state, (t - problem.t0) / (problem.t1 - problem.t0)),
     )
+
+
+def _cross(carry: Carry, old: Sources, problem: Problem, setup: Setup) -> tuple[Carry, Sources]:
+    """From one segment to the next: the sides of the lookups change, and the vector field may jump."""
+    crossing = carry.arrived & (carry.t < problem.t1)
+    passed = pass_breakpoint(old, problem, deepest_level(setup.method.order, problem.delays.size))
+    sources = jax.tree.map(lambda new, old: jnp.where(crossing, new, old), passed, old)
+    # The time of the mesh point just reached depends on the delays as the breakpoint's does.
+    last = jnp.maximum(carry.count - 1, 0)
+    depends_on = jnp.where(sources.size > old.size, old.size, carry.links[last, -1])
+    links = carry.links.at[last, -1].set(depends_on)
+
+    pointers = jnp.maximum(carry.plan.links[0], 0)
+    plan = _plan(carry.t, carry.plan.target, carry.rows, pointers, carry.count, sources, problem, setup)
+    # The carried slope is the limit from the left.
+    slope = jnp.where(sources.jumps > old.jumps, problem.field(carry.t, carry.y, plan.delayed[0]), carry.slope)
+    broken = crossing & ~jnp.all(jnp.isfinite(slope))
+    result = RESULTS.where(broken, RESULTS.field_nonfinite, carry.result)
+    arrived = carry.arrived & ~crossing
+    new = eqx.tree_at(lambda c: (c.links, c.plan, c.slope, c.result, c.arrived), carry, (links, plan, slope, result, arrived))
+    return new, sources
 
 
 def _judge(carry: Carry, step: Step, problem: Problem, setup: Setup):
@@ -269,23 +304,6 @@ def _judge(carry: Carry, step: Step, problem: Problem, setup: Setup):
     finite = jnp.array(True) if error is None else jnp.all(jnp.isfinite(error))
     result = RESULTS.where(stuck, RESULTS.where(finite, RESULTS.dt_min_reached, RESULTS.field_nonfinite), result)
     return keep, *frozen((jnp.asarray(target, t.dtype), state)), result
-
-
-def _pass_if(hit: Bool[Array, ""], packed: tuple[Array, ...], packing: Packing, problem: Problem, method: Method):
-    """Passes the next breakpoint if it was hit."""
-
-    def advance():
-        deepest = deepest_level(method.order, problem.delays.size)
-        passed = packing.pack(pass_breakpoint(packing.unpack(packed), problem, deepest))
-        return jax.tree.map(lambda new, old: jnp.where(hit, new, old), passed, packed)
-
-    return lax.cond(unvmap_any(hit), advance, lambda: packed)
-
-
-def _next_slope(carried, refresh, t, y, delayed, problem: Problem) -> Inexact[Array, " d"]:
-    """The vector field at the start of the next step: the last stage of this one, unless the field jumped in between."""
-    fresh = lambda: jnp.where(refresh, problem.field(t, y, delayed), carried)
-    return lax.cond(unvmap_any(refresh), fresh, lambda: carried)
 
 
 def _watch(carry: Carry, keep, t, y, result: RESULTS, problem: Problem, setup: Setup):
