@@ -24,6 +24,7 @@ from ._compat import unvmap_any
 from ._event import event_values, triggered
 from ._history import WINDOW, delayed_states, empty_rows, find_rows, make_row, query_times
 from ._method import Method
+from ._pack import Packing
 from ._problem import Problem
 from ._solution import RESULTS, failed
 from ._step import Step, take_step
@@ -112,9 +113,13 @@ def integrate(problem: Problem, setup: Setup) -> Trajectory:
 
     def segment(state: tuple[Carry, Sources]) -> tuple[Carry, Sources]:
         carry, sources = state
-        inside = lambda carry: unvmap_any(~carry.arrived & _able(carry, setup))
-        carry = lax.while_loop(inside, lambda carry: _iterate(carry, sources, problem, setup), carry)
-        return _cross(carry, sources, problem, setup)
+        packing = Packing(carry)
+        carry = lax.while_loop(
+            lambda packed: _inside(packing.unpack(packed), setup),
+            lambda packed: packing.pack(_iterate(packing.unpack(packed), sources, problem, setup)),
+            packing.pack(carry),
+        )
+        return _cross(packing.unpack(carry), sources, problem, setup)
 
     carry, sources = lax.while_loop(running, segment, (_start(sources, problem, setup), sources))
     setup.meter.close(carry.meter_state)
@@ -131,6 +136,11 @@ def integrate(problem: Problem, setup: Setup) -> Trajectory:
         result=RESULTS.where(unfinished, RESULTS.max_steps_reached, carry.result),
         event_mask=carry.event_mask,
     )
+
+
+def _inside(carry: Carry, setup: Setup) -> Bool[Array, ""]:
+    """Whether any lane is still inside its segment."""
+    return unvmap_any(~carry.arrived & _able(carry, setup))
 
 
 def _able(carry: Carry, setup: Setup) -> Bool[Array, ""]:
@@ -268,7 +278,7 @@ def _cross(carry: Carry, old: Sources, problem: Problem, setup: Setup) -> tuple[
     sources = jax.tree.map(lambda new, old: jnp.where(crossing, new, old), passed, old)
     # The time of the mesh point just reached depends on the delays as the breakpoint's does.
     last = jnp.maximum(carry.count - 1, 0)
-    depends_on = jnp.where(sources.size > old.size, old.size, carry.links[last, -1])
+    depends_on = jnp.where(sources.size > old.size, old.size, jnp.where(carry.t == problem.t1, END, FROZEN))
     links = carry.links.at[last, -1].set(depends_on)
 
     pointers = jnp.maximum(carry.plan.links[0], 0)

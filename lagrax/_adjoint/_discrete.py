@@ -54,20 +54,29 @@ def _solve_bwd(trajectory: Trajectory, cotangent: Any, perturbed, variables, con
     rows_bar = fill(cotangent.rows, trajectory.rows)
     y_bar = fill(cotangent.y_end, trajectory.y_end)
     problem = eqx.combine(variables, constants)
-    rows_bar, y_bar, problem_bar = _walk_back(trajectory, rows_bar, y_bar, problem, setup)
-    t_end_bar = fill(cotangent.t_end, trajectory.t_end)
-    problem_bar = _mesh_cotangents(trajectory, rows_bar, t_end_bar, problem_bar)
+    # What is not differentiated costs nothing: most often that is the times, and with them the motion of the mesh.
+    moving = any(jax.tree.leaves((perturbed.delays, perturbed.t0, perturbed.t1, perturbed.jump_ts)))
+    rows_bar, y_bar, total = _walk_back(trajectory, rows_bar, y_bar, problem, perturbed, moving, setup)
+    problem_bar = eqx.combine(total, jax.tree.map(jnp.zeros_like, variables))
+    if moving:
+        t_end_bar = fill(cotangent.t_end, trajectory.t_end)
+        problem_bar = _mesh_cotangents(trajectory, rows_bar, t_end_bar, problem_bar)
     return eqx.tree_at(lambda p: p.y0, problem_bar, problem_bar.y0 + y_bar)
 
 
-def _walk_back(trajectory: Trajectory, rows_bar, y_bar, problem: Problem, setup: Setup):
-    """Cotangents of the rows (complete, own times included), of y0 and of the problem's own leaves."""
+def _walk_back(trajectory: Trajectory, rows_bar, y_bar, problem: Problem, perturbed: Any, moving: bool, setup: Setup):
+    """Cotangents of the rows (with `moving`, complete in their times too), of y0 and of the problem's perturbed leaves."""
     method, n, stages = setup.method, problem.delays.size, setup.method.stages
+    # (`perturbed` has the structure of the variables alone.)
     variables, constants = eqx.partition(problem, eqx.is_inexact_array)
+    variables, fixed = eqx.partition(variables, perturbed)
+    constants = eqx.combine(constants, fixed)
     sources, rows = trajectory.sources, trajectory.rows
     cut = stages * n
 
-    def replay(t, t_end, y, past, variables, links, sides):
+    def replay(times, y, past, variables, links, sides):
+        t, t_end = times if moving else lax.stop_gradient(times)
+        past = past if moving else past.at[..., :2].set(lax.stop_gradient(past[..., :2]))
         problem = eqx.combine(variables, constants)
         queries = query_times(method, t, t_end, problem.delays)
         delayed = delayed_states(problem, method, queries, links, past, sides)
@@ -82,10 +91,9 @@ def _walk_back(trajectory: Trajectory, rows_bar, y_bar, problem: Problem, setup:
         t, t_end = row[0].real, row[1].real
         y = row[2 : 2 + problem.y0.size].astype(problem.y0.dtype)
         past = rows[jnp.maximum(links, 0)]
-        _, transpose = jax.vjp(lambda *inputs: replay(*inputs, links, sides), t, t_end, y, past, variables)
-        t_bar, t_end_bar, y_bar, past_bar, variables_bar = transpose((y_bar, row_bar))
-        times_bar = jnp.stack([t_bar, t_end_bar]).astype(row.dtype)
-        return links, y_bar, past_bar, times_bar, variables_bar
+        _, transpose = jax.vjp(lambda *inputs: replay(*inputs, links, sides), (t, t_end), y, past, variables)
+        times_bar, y_bar, past_bar, variables_bar = transpose((y_bar, row_bar))
+        return links, y_bar, past_bar, jnp.stack(times_bar).astype(row.dtype), variables_bar
 
     def body(carry):
         k, y_bar, row_bar, rows_bar, total = carry
