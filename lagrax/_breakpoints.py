@@ -13,8 +13,9 @@ import math
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from ._history import Sides
 from ._problem import Problem
@@ -27,10 +28,9 @@ JUMP, KINK = -1, 0
 
 
 class Sources(eqx.Module):
-    """The breakpoints hit so far whose echoes are still to come, in order of time, and what comes next.
+    """The breakpoints hit so far whose echoes are still to come, in order of time.
 
-    `roots`, `counts` and `levels` describe source j: `times[j] = root_times[roots[j]] + counts[j] · delays`. The last
-    three fields are what the loop asks for at every step; they change only when a breakpoint is hit.
+    `roots`, `counts` and `levels` describe source j: `times[j] = root_times[roots[j]] + counts[j] · delays`.
     """
 
     times: Float[Array, " sources"]
@@ -44,8 +44,12 @@ class Sources(eqx.Module):
     next_jump: Int[Array, ""]
     jumps: Int[Array, ""]
     """At how many breakpoints so far the vector field may have jumped."""
-    candidates: Float[Array, " n"]
-    next_time: Float[Array, ""]
+
+
+class Segment(eqx.Module):
+    """The smooth piece between two breakpoints: where it ends (a breakpoint, or t1), and which pieces of the past it sees."""
+
+    end: Float[Array, ""]
     sides: Sides
 
 
@@ -68,53 +72,48 @@ def root_times(problem: Problem) -> Float[Array, " roots"]:
 
 def initial_sources(problem: Problem, order: int) -> Sources:
     """Before the first step: the jumps declared in the past, then t0."""
-    n = problem.delays.size
-    roots = root_times(problem)
-    jumps = len(roots) - 1
+    n, jumps = problem.delays.size, problem.jump_ts.size
     deepest = deepest_level(order, n)
     # Sources have levels JUMP … deepest - 1, so each root has at most C(n + deepest, n) of them.
     capacity = min((jumps + 1) * math.comb(n + deepest, n), 4 * MOST_BREAKPOINTS) + 1
-
-    in_past = roots[:-1] < problem.t0
-    size = jnp.sum(in_past, dtype=jnp.int32) + 1
-    index = jnp.minimum(jnp.arange(capacity, dtype=jnp.int32), size - 1)
-    which = jnp.where(index == size - 1, jumps, index)
-    written = jnp.arange(capacity) < size
-    times = jnp.where(written, roots[which], jnp.inf)
-    start_level = JUMP if problem.may_jump else KINK
-    levels = jnp.where(which == jumps, start_level, JUMP).astype(jnp.int32)
-    pointers = jnp.sum(times[:, None] + problem.delays <= problem.t0, axis=0, dtype=jnp.int32)
-    next_jump = jnp.sum(roots[:-1] <= problem.t0, dtype=jnp.int32)
-    sources = Sources(
+    past = jnp.sum(problem.jump_ts < problem.t0, dtype=jnp.int32)
+    number = np.arange(capacity, dtype=np.int32)
+    roots = jnp.where(number < past, jnp.minimum(number, jumps), jumps).astype(jnp.int32)
+    times = jnp.where(number <= past, root_times(problem)[roots] if jumps else problem.t0, jnp.inf)
+    levels = jnp.where(number < past, JUMP, JUMP if problem.may_jump else KINK).astype(jnp.int32)
+    echoed = times[: jumps + 1, None] + problem.delays <= problem.t0
+    return Sources(
         times=times,
-        roots=which.astype(jnp.int32),
+        roots=roots,
         counts=jnp.zeros((capacity, n), jnp.int32),
         levels=levels,
-        size=size,
-        start=size - 1,
-        pointers=pointers,
-        next_jump=next_jump,
+        size=past + 1,
+        start=past,
+        pointers=jnp.sum(echoed, axis=0, dtype=jnp.int32) if jumps else jnp.zeros(n, jnp.int32),
+        next_jump=jnp.sum(problem.jump_ts <= problem.t0, dtype=jnp.int32),
         jumps=jnp.zeros((), jnp.int32),
-        candidates=jnp.zeros_like(problem.delays),
-        next_time=problem.t0,
-        sides=Sides(jnp.zeros_like(problem.delays), jnp.zeros_like(problem.delays), jnp.zeros(n, bool)),
     )
-    return _look_ahead(sources, problem)
 
 
-def _look_ahead(sources: Sources, problem: Problem) -> Sources:
-    """Refreshes what depends on the pointers: the next breakpoint and the sides of the lookups."""
-    pointers, roots = sources.pointers, root_times(problem)
-    parents = jnp.minimum(pointers, sources.size - 1)
-    counts = sources.counts[parents] + jnp.eye(len(pointers), dtype=jnp.int32)
+def _candidates(sources: Sources, problem: Problem) -> tuple[Float[Array, " n"], Float[Array, ""]]:
+    """The next echo that each delay brings, and the next declared jump."""
+    roots, jumps = root_times(problem), problem.jump_ts.size
+    parents = jnp.minimum(sources.pointers, sources.size - 1)
+    counts = sources.counts[parents] + jnp.eye(len(parents), dtype=jnp.int32)
     echoes = roots[sources.roots[parents]] + counts.astype(problem.delays.dtype) @ problem.delays
-    candidates = jnp.where(pointers < sources.size, echoes, jnp.inf)
+    declared = jnp.where(sources.next_jump < jumps, roots[jnp.minimum(sources.next_jump, jumps)], jnp.inf)
+    return jnp.where(sources.pointers < sources.size, echoes, jnp.inf), declared
+
+
+def segment_ahead(sources: Sources, problem: Problem) -> Segment:
+    """The segment that follows the sources: up to the next breakpoint, or t1 if that comes first but for rounding."""
+    echoes, declared = _candidates(sources, problem)
     # Not jnp.min, whose derivative averages over ties: equal delays have separate gradients.
-    next_time = candidates[jnp.argmin(candidates)]
-    jump_time = _jump_time(sources, roots)
-    next_time = jnp.where(jump_time <= next_time, jump_time, next_time)
-    sides = sides_at(sources.times, sources.start, pointers)
-    return eqx.tree_at(lambda s: (s.candidates, s.next_time, s.sides), sources, (candidates, next_time, sides))
+    first = echoes[jnp.argmin(echoes)]
+    first = jnp.where(declared <= first, declared, first)
+    ulps = 8 * jnp.finfo(problem.t1.dtype).eps * jnp.maximum(jnp.abs(problem.t0), jnp.abs(problem.t1))
+    end = jnp.where(first < problem.t1 - ulps, first, problem.t1)
+    return Segment(end, sides_at(sources.times, sources.start, sources.pointers))
 
 
 def sides_at(times: Float[Array, " sources"], start: Int[Array, ""], pointers: Int[Array, " n"]) -> Sides:
@@ -123,51 +122,40 @@ def sides_at(times: Float[Array, " sources"], start: Int[Array, ""], pointers: I
     return Sides(lax.stop_gradient(lower), lax.stop_gradient(times[pointers]), pointers <= start)
 
 
-def _jump_time(sources: Sources, roots: Float[Array, " roots"]) -> Float[Array, ""]:
-    """When the next declared jump is."""
-    jumps = len(roots) - 1
-    return jnp.where(sources.next_jump < jumps, roots[jnp.minimum(sources.next_jump, jumps)], jnp.inf)
-
-
 def pass_breakpoint(sources: Sources, problem: Problem, deepest: int) -> Sources:
-    """Moves past `sources.next_time`, recording it as a source if its kink is not too smooth to have tracked echoes.
+    """Moves past the next breakpoint, recording it as a source if its kink is not too smooth to have tracked echoes.
 
     Breakpoints that coincide up to rounding are passed together, but never the echoes of a jump of y: there each delay has
     a gradient of its own (the step between two of them has length zero and carries it).
     """
-    roots = root_times(problem)
-    jump_time = _jump_time(sources, roots)
+    echoes, jump_time = _candidates(sources, problem)
     parents = jnp.minimum(sources.pointers, sources.size - 1)
     parent_levels = sources.levels[parents]
-    first = jnp.argmin(sources.candidates)
-    declared = jump_time <= sources.candidates[first]
-    near = 8 * jnp.finfo(problem.delays.dtype).eps * jnp.maximum(jnp.abs(sources.next_time), jnp.max(problem.delays))
-    together = (sources.candidates <= sources.next_time + near) & (parent_levels > JUMP)
+    first = jnp.argmin(echoes)
+    is_first = jnp.arange(len(parents)) == first
+    declared = jump_time <= echoes[first]
+    time = jnp.where(declared, jump_time, echoes[first])
     alone = parent_levels[first] == JUMP
-    hit = jnp.where(declared, False, jnp.arange(len(parents)) == first) | (together & ~declared & ~alone)
+    near = 8 * jnp.finfo(time.dtype).eps * jnp.maximum(jnp.abs(time), jnp.max(problem.delays))
+    together = (echoes <= time + near) & (parent_levels > JUMP) & ~alone
+    hit = ~declared & (is_first | together)
 
     level = jnp.where(declared, KINK, jnp.min(jnp.where(hit, parent_levels + 1, deepest)))
     recorded = (level < deepest) & (sources.size < len(sources.times) - 1)
     parent = parents[first]
-    root = jnp.where(declared, sources.next_jump, sources.roots[parent])
-    counts = jnp.where(declared, 0, sources.counts[parent] + (jnp.arange(len(parents)) == first))
 
     def append(buffer, value):
         value = jnp.where(recorded, value.astype(buffer.dtype), buffer[sources.size])
         return lax.dynamic_update_index_in_dim(buffer, value, sources.size, axis=0)
 
-    grown = eqx.tree_at(
-        lambda s: (s.times, s.roots, s.counts, s.levels, s.size, s.pointers, s.next_jump, s.jumps),
-        sources,
-        (
-            append(sources.times, sources.next_time),
-            append(sources.roots, root),
-            append(sources.counts, counts),
-            append(sources.levels, level),
-            sources.size + recorded,
-            sources.pointers + hit,
-            sources.next_jump + declared,
-            sources.jumps + (declared | alone),
-        ),
+    return Sources(
+        times=append(sources.times, time),
+        roots=append(sources.roots, jnp.where(declared, sources.next_jump, sources.roots[parent])),
+        counts=append(sources.counts, jnp.where(declared, 0, sources.counts[parent] + is_first)),
+        levels=append(sources.levels, level),
+        size=sources.size + recorded,
+        start=sources.start,
+        pointers=sources.pointers + hit,
+        next_jump=sources.next_jump + declared,
+        jumps=sources.jumps + (declared | alone),
     )
-    return _look_ahead(grown, problem)

@@ -19,7 +19,7 @@ from jax import lax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Inexact, Int, PyTree
 
-from ._breakpoints import Sources, deepest_level, initial_sources, pass_breakpoint
+from ._breakpoints import Segment, Sources, deepest_level, initial_sources, pass_breakpoint, segment_ahead
 from ._compat import unvmap_any
 from ._event import event_values, triggered
 from ._history import WINDOW, delayed_states, empty_rows, find_rows, make_row, query_times
@@ -106,22 +106,21 @@ class Carry(eqx.Module):
 def integrate(problem: Problem, setup: Setup) -> Trajectory:
     """Solves the problem. Differentiable in forward mode; `_adjoint` adds reverse mode."""
     sources = initial_sources(problem, setup.method.order)
+    start = (_start(problem, setup), sources)
+    outer, inner = Packing(start), Packing(start[0])
 
-    def running(state: tuple[Carry, Sources]) -> Bool[Array, ""]:
-        carry, _ = state
+    def running(packed) -> Bool[Array, ""]:
+        carry, _ = outer.unpack(packed)
         return unvmap_any((carry.t < problem.t1) & _able(carry, setup))
 
-    def segment(state: tuple[Carry, Sources]) -> tuple[Carry, Sources]:
-        carry, sources = state
-        packing = Packing(carry)
-        carry = lax.while_loop(
-            lambda packed: _inside(packing.unpack(packed), setup),
-            lambda packed: packing.pack(_iterate(packing.unpack(packed), sources, problem, setup)),
-            packing.pack(carry),
-        )
-        return _cross(packing.unpack(carry), sources, problem, setup)
+    def cross(packed):
+        carry, sources, segment = _enter(*outer.unpack(packed), problem, setup)
+        inside = lambda packed: _inside(inner.unpack(packed), setup)
+        advance = lambda packed: inner.pack(_iterate(inner.unpack(packed), segment, sources.pointers, problem, setup))
+        carry = inner.unpack(lax.while_loop(inside, advance, inner.pack(carry)))
+        return outer.pack((carry, sources))
 
-    carry, sources = lax.while_loop(running, segment, (_start(sources, problem, setup), sources))
+    carry, sources = outer.unpack(lax.while_loop(running, cross, outer.pack(start)))
     setup.meter.close(carry.meter_state)
     unfinished = (carry.t < problem.t1) & (carry.result == RESULTS.successful)
     return Trajectory(
@@ -155,21 +154,25 @@ def _evaluations(carry: Carry, sources: Sources, setup: Setup) -> Int[Array, ""]
     return 1 + selecting + carry.attempts * (setup.method.stages - 1) + starts
 
 
-def _start(sources: Sources, problem: Problem, setup: Setup) -> Carry:
+def _start(problem: Problem, setup: Setup) -> Carry:
     method, n = setup.method, problem.delays.size
     zero = jnp.zeros((), jnp.int32)
     values = event_values(problem.events, problem.t0, problem.unravel(problem.y0), problem.args)
     mask = jax.tree.map(lambda value: value if value.dtype == bool else jnp.array(False), values)
     happened = jnp.any(jnp.stack([jnp.array(False), *jax.tree.leaves(mask)]))
-    rows = empty_rows(setup.max_steps, method, problem)
     target, controller_state = _first_step(problem, setup)
-    plan = _plan(problem.t0, target, rows, jnp.zeros(n, jnp.int32), zero, sources, problem, setup)
+    unknown = Plan(
+        t_end=problem.t0,
+        target=target,
+        links=jnp.zeros((method.stages, n), jnp.int32),
+        delayed=jnp.zeros((method.stages, n, problem.y0.size), problem.y0.dtype),
+    )
     return Carry(
         t=problem.t0,
         y=problem.y0,
-        slope=problem.field(problem.t0, problem.y0, plan.delayed[0]),
-        plan=plan,
-        rows=rows,
+        slope=jnp.zeros_like(problem.y0),
+        plan=unknown,
+        rows=empty_rows(setup.max_steps, method, problem),
         links=jnp.zeros((setup.max_steps, method.stages * n + n + 1), jnp.int32),
         count=zero,
         attempts=zero,
@@ -203,32 +206,25 @@ def _first_step(problem: Problem, setup: Setup) -> tuple[Float[Array, ""], PyTre
     return lax.stop_gradient((jnp.asarray(target, problem.t0.dtype), jax.tree.map(jnp.asarray, state)))
 
 
-def _segment_end(sources: Sources, problem: Problem) -> Float[Array, ""]:
-    """The next breakpoint, or t1 if that comes first (or is the same but for rounding)."""
-    ulps = 8 * jnp.finfo(problem.t1.dtype).eps * jnp.maximum(jnp.abs(problem.t0), jnp.abs(problem.t1))
-    return jnp.where(sources.next_time < problem.t1 - ulps, sources.next_time, problem.t1)
-
-
-def _plan(t, target, rows, pointers: Int[Array, " n"], count, sources: Sources, problem: Problem, setup: Setup) -> Plan:
+def _plan(t, target, rows, pointers: Int[Array, " n"], count, segment: Segment, problem: Problem, setup: Setup) -> Plan:
     """Where the next step ends, and the delayed states that its stages will see."""
     method, delays = setup.method, problem.delays
     starts = rows.at[pointers[:, None] + jnp.arange(WINDOW, dtype=jnp.int32), 0].get(mode="clip").real
     # All stages look into rows already written, and not past the window of rows that is searched.
     furthest = jnp.min(jnp.minimum(t, starts[:, -1]) + delays)
     furthest = t + (furthest - t) / method.reach
-    segment_end = _segment_end(sources, problem)
-    limit = jnp.minimum(segment_end, furthest)
+    limit = jnp.minimum(segment.end, furthest)
     # Breakpoints and t1 carry gradient, ordinary mesh points do not.
     t_end = lax.stop_gradient(jnp.where(target >= limit - SNAP * (target - t), limit, target))
-    t_end = jnp.where(t_end == segment_end, segment_end, t_end)
+    t_end = jnp.where(t_end == segment.end, segment.end, t_end)
 
     queries = query_times(method, t, t_end, delays)
-    links = find_rows(starts, pointers, queries, sources.sides, count)
-    delayed = delayed_states(problem, method, queries, links, rows[jnp.maximum(links, 0)], sources.sides)
+    links = find_rows(starts, pointers, queries, segment.sides, count)
+    delayed = delayed_states(problem, method, queries, links, rows[jnp.maximum(links, 0)], segment.sides)
     return Plan(t_end, target, links, delayed)
 
 
-def _iterate(carry: Carry, sources: Sources, problem: Problem, setup: Setup) -> Carry:
+def _iterate(carry: Carry, segment: Segment, sides: Int[Array, " n"], problem: Problem, setup: Setup) -> Carry:
     """One attempted step. A lane of a batch that has nothing to do repeats its step and does not keep it."""
     method, plan = setup.method, carry.plan
     active = ~carry.arrived & _able(carry, setup)
@@ -240,7 +236,7 @@ def _iterate(carry: Carry, sources: Sources, problem: Problem, setup: Setup) -> 
     row = make_row(method, carry.t, plan.t_end, carry.y, step.increments, carry.rows.dtype)
     rows = lax.dynamic_update_index_in_dim(carry.rows, row, carry.count, axis=0)
     depends_on = jnp.where(plan.t_end == problem.t1, END, FROZEN)
-    link = jnp.concatenate([plan.links.reshape(-1), sources.pointers, depends_on[None]])
+    link = jnp.concatenate([plan.links.reshape(-1), sides, depends_on[None]])
     links = lax.dynamic_update_index_in_dim(carry.links, link, carry.count, axis=0)
 
     t, y, count = kept(plan.t_end, carry.t), kept(step.y_end, carry.y), carry.count + keep
@@ -248,7 +244,7 @@ def _iterate(carry: Carry, sources: Sources, problem: Problem, setup: Setup) -> 
     # The past is read forwards: the next step starts searching where this one last looked.
     pointers = jnp.maximum(kept(plan.links[method.last_node], plan.links[0]), 0)
     target = jnp.where(active, target, plan.target)
-    next_plan = _plan(t, target, rows, pointers, count, sources, problem, setup)
+    next_plan = _plan(t, target, rows, pointers, count, segment, problem, setup)
     slope = step.slope_end if method.reuses_last else problem.field(t, y, next_plan.delayed[0])
     slope = kept(slope, carry.slope)
     result = RESULTS.where(keep & ~jnp.all(jnp.isfinite(slope)), RESULTS.field_nonfinite, result)
@@ -262,7 +258,7 @@ def _iterate(carry: Carry, sources: Sources, problem: Problem, setup: Setup) -> 
         links=links,
         count=count,
         attempts=carry.attempts + active,
-        arrived=carry.arrived | keep & (plan.t_end == _segment_end(sources, problem)),
+        arrived=carry.arrived | keep & (plan.t_end == segment.end),
         result=RESULTS.where(active, result, carry.result),
         controller_state=waiting(controller_state, carry.controller_state),
         event_values=values,
@@ -271,25 +267,26 @@ def _iterate(carry: Carry, sources: Sources, problem: Problem, setup: Setup) -> 
     )
 
 
-def _cross(carry: Carry, old: Sources, problem: Problem, setup: Setup) -> tuple[Carry, Sources]:
-    """From one segment to the next: the sides of the lookups change, and the vector field may jump."""
-    crossing = carry.arrived & (carry.t < problem.t1)
+def _enter(carry: Carry, old: Sources, problem: Problem, setup: Setup) -> tuple[Carry, Sources, Segment]:
+    """Into the next segment: past the breakpoint that was reached, the lookups change side and the field may jump."""
+    arrived = carry.arrived & (carry.t < problem.t1)
     passed = pass_breakpoint(old, problem, deepest_level(setup.method.order, problem.delays.size))
-    sources = jax.tree.map(lambda new, old: jnp.where(crossing, new, old), passed, old)
+    sources = jax.tree.map(lambda new, old: jnp.where(arrived, new, old), passed, old)
+    segment = segment_ahead(sources, problem)
     # The time of the mesh point just reached depends on the delays as the breakpoint's does.
     last = jnp.maximum(carry.count - 1, 0)
     depends_on = jnp.where(sources.size > old.size, old.size, jnp.where(carry.t == problem.t1, END, FROZEN))
-    links = carry.links.at[last, -1].set(depends_on)
+    links = lax.dynamic_update_slice(carry.links, depends_on.reshape(1, 1), (last, jnp.int32(carry.links.shape[1] - 1)))
 
     pointers = jnp.maximum(carry.plan.links[0], 0)
-    plan = _plan(carry.t, carry.plan.target, carry.rows, pointers, carry.count, sources, problem, setup)
-    # The carried slope is the limit from the left.
-    slope = jnp.where(sources.jumps > old.jumps, problem.field(carry.t, carry.y, plan.delayed[0]), carry.slope)
-    broken = crossing & ~jnp.all(jnp.isfinite(slope))
+    plan = _plan(carry.t, carry.plan.target, carry.rows, pointers, carry.count, segment, problem, setup)
+    # The carried slope is the limit from the left, and at t0 there is none yet.
+    fresh = (sources.jumps > old.jumps) | (carry.attempts == 0)
+    slope = jnp.where(fresh, problem.field(carry.t, carry.y, plan.delayed[0]), carry.slope)
+    broken = (carry.result == RESULTS.successful) & ~jnp.all(jnp.isfinite(slope))
     result = RESULTS.where(broken, RESULTS.field_nonfinite, carry.result)
-    arrived = carry.arrived & ~crossing
-    new = eqx.tree_at(lambda c: (c.links, c.plan, c.slope, c.result, c.arrived), carry, (links, plan, slope, result, arrived))
-    return new, sources
+    fields = lambda c: (c.links, c.plan, c.slope, c.result, c.arrived)
+    return eqx.tree_at(fields, carry, (links, plan, slope, result, carry.arrived & ~arrived)), sources, segment
 
 
 def _judge(carry: Carry, step: Step, problem: Problem, setup: Setup):

@@ -103,8 +103,10 @@ def _walk_back(trajectory: Trajectory, rows_bar, y_bar, problem: Problem, pertur
         masked = lambda x: jnp.where(active, x, jnp.zeros_like(x))
         links, new_y_bar, past_bar, times_bar, variables_bar = transpose_step(i, masked(y_bar), masked(row_bar))
         y_bar = jnp.where(active, new_y_bar, y_bar)
-        rows_bar = rows_bar.at[i, :2].set(jnp.where(active, times_bar, row_bar[:2]))
-        rows_bar = rows_bar.at[jnp.maximum(links, 0)].add(past_bar)
+        if moving:
+            times_bar = jnp.where(active, times_bar, row_bar[:2])
+            rows_bar = lax.dynamic_update_slice(rows_bar, times_bar[None], (i, jnp.zeros_like(i)))
+        rows_bar = _add_rows(rows_bar, jnp.maximum(links, 0).reshape(-1), past_bar.reshape(-1, rows_bar.shape[1]))
         total = jax.tree.map(jnp.add, total, variables_bar)
         # Read after the writes (`_loop.py` says why).
         return k + 1, y_bar, rows_bar[jnp.maximum(i - 1, 0)], rows_bar, total
@@ -115,6 +117,27 @@ def _walk_back(trajectory: Trajectory, rows_bar, y_bar, problem: Problem, pertur
     init = (jnp.zeros((), jnp.int32), y_bar, rows_bar[last], rows_bar, zeros)
     _, y_bar, _, rows_bar, total = lax.while_loop(lambda carry: carry[0] < steps, body, init)
     return rows_bar, y_bar, total
+
+
+def _add_rows(rows, numbers: Int[Array, " k"], values: Inexact[Array, "k row"]):
+    """Adds each of `values` to its row. (A scatter would do the same, but keeps XLA from compiling a small loop as one
+    kernel.)"""
+
+    def add(j, rows):
+        number = numbers[j]
+        row = lax.dynamic_index_in_dim(rows, number) + lax.dynamic_index_in_dim(values, j)
+        return lax.dynamic_update_slice_in_dim(rows, row, number, axis=0)
+
+    if MODE == "loop":
+        return lax.fori_loop(0, len(numbers), add, rows)
+    if MODE == "unroll":
+        for j in range(len(numbers)):
+            rows = add(j, rows)
+        return rows
+    return rows.at[numbers].add(values)
+
+
+MODE = "unroll"
 
 
 def _mesh_cotangents(trajectory: Trajectory, rows_bar, t_end_bar, problem_bar: Problem) -> Problem:
