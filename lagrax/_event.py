@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optimistix as optx
 from jaxtyping import Array, Bool, PyTree
 
-from ._history import evaluate, row_end, row_start
+from ._history import evaluate, row_end, row_start, split_rows
 
 
 def event_values(conditions: PyTree, t, y: PyTree, args: PyTree) -> PyTree[Array]:
@@ -51,7 +51,7 @@ def locate_event(event: dfx.Event, problem, args, trajectory):
     if event.root_finder is None:
         return t_end, y_end, result
     row = trajectory.rows[jnp.maximum(trajectory.count - 1, 0)]
-    state = lambda t: evaluate(row, t, problem.y0.dtype, problem.y0.size)
+    state = lambda t: evaluate(*split_rows(row), t, problem.y0.dtype, problem.y0.size)
     mask = jax.tree.leaves(trajectory.event_mask)
     happened = jnp.any(jnp.stack(mask))
 

@@ -17,16 +17,19 @@ from ._problem import Problem
 INITIAL_FUNCTION = -1
 """The row number that stands for the initial function, the past before t0."""
 
-WINDOW = 12
+WINDOW = 8
 """How many rows ahead of its pointer a lookup searches; a step that would need more is shortened."""
 
 
 def empty_rows(size: int, method: Method, problem: Problem) -> Inexact[Array, "rows row"]:
-    """Room for `size` steps. The unwritten start at t = ∞, so that a search never enters them, and hold zeros otherwise,
-    so that no derivative of a branch not taken is NaN."""
+    """Room for `size` steps. Zeros, so that no derivative of a branch not taken is NaN."""
     width = 2 + (len(method.dense) + 1) * problem.y0.size
-    rows = jnp.zeros((size + 1, width), jnp.promote_types(problem.t0.dtype, problem.y0.dtype))
-    return rows.at[:, 0].set(jnp.inf)
+    return jnp.zeros((size, width), jnp.promote_types(problem.t0.dtype, problem.y0.dtype))
+
+
+def empty_starts(size: int, problem: Problem) -> Float[Array, " rows_and_window"]:
+    """The start times of the rows once more, side by side for the search. Unwritten ones are ∞: never entered."""
+    return jnp.full(size + WINDOW, jnp.inf, problem.t0.dtype)
 
 
 def make_row(
@@ -57,16 +60,20 @@ def row_end(rows: Inexact[Array, "*batch row"]) -> Float[Array, "*batch"]:
     return rows[..., 1].real
 
 
-def evaluate(rows: Inexact[Array, "*batch row"], t: Float[Array, "*batch"], y_dtype, d: int) -> Inexact[Array, "*batch d"]:
+def split_rows(rows: Inexact[Array, "*batch row"]) -> tuple[Float[Array, "*batch 2"], Inexact[Array, "*batch coefficients"]]:
+    """The intervals of rows, and their polynomials."""
+    return rows[..., :2].real, rows[..., 2:]
+
+
+def evaluate(intervals: Float[Array, "*batch 2"], coefficients, t: Float[Array, "*batch"], y_dtype, d: int):
     """The solution at times t, each from its own row. A time outside its row extrapolates the row's polynomial."""
-    start, length = row_start(rows), row_end(rows) - row_start(rows)
-    # A rejected or coincident step has length zero, and a row never written starts at infinity: neither may divide.
-    regular = (length > 0) & jnp.isfinite(start)
-    theta = jnp.where(regular, t - jnp.where(regular, start, 0), 0) / jnp.where(regular, length, 1)
-    theta = theta.astype(rows.dtype)[..., None]
-    coefficients = [rows[..., k : k + d] for k in range(2, rows.shape[-1], d)]
-    value = coefficients[-1]
-    for coefficient in coefficients[-2::-1]:
+    start, length = intervals[..., 0], intervals[..., 1] - intervals[..., 0]
+    # A row has length zero where two breakpoints coincide, and before it is written.
+    theta = (t - start) / jnp.where(length > 0, length, 1)
+    theta = theta.astype(coefficients.dtype)[..., None]
+    powers = [coefficients[..., k : k + d] for k in range(0, coefficients.shape[-1], d)]
+    value = powers[-1]
+    for coefficient in powers[-2::-1]:
         value = value * theta + coefficient
     return value.astype(y_dtype)
 
@@ -87,13 +94,13 @@ class Sides(eqx.Module):
 def find_rows(
     starts: Float[Array, "n window"],
     pointers: Int[Array, " n"],
-    queries: Float[Array, "stages n"],
+    queries: Float[Array, "nodes n"],
     sides: Sides,
     count: Int[Array, ""],
-) -> Int[Array, "stages n"]:
+) -> Int[Array, "nodes n"]:
     """The row that holds each query: the last that starts no later, kept between the delay's two breakpoints.
 
-    `starts` are the start times of the `WINDOW` rows from `pointers` on; `count` is the number of rows written.
+    `starts` are the start times of the rows from `pointers` on; `count` is the number of rows written.
     """
     queries = jnp.maximum(queries, sides.lower)
     inside = (starts <= queries[..., None]) & (starts < sides.upper[:, None])
@@ -101,28 +108,28 @@ def find_rows(
     return jnp.where(sides.initial, INITIAL_FUNCTION, jnp.clip(found, 0, jnp.maximum(count - 1, 0)))
 
 
-def query_times(method: Method, t, t_end, delays: Float[Array, " n"]) -> Float[Array, "stages n"]:
-    """When the stages of the step [t, t_end] look back to."""
-    c = jnp.asarray(method.c, t.dtype)
-    nodes = jnp.where(c == 1, t_end, t + c * (t_end - t))
-    return nodes[:, None] - delays
+def query_times(method: Method, t, t_end, delays: Float[Array, " n"]) -> Float[Array, "nodes n"]:
+    """Which times the nodes of the step [t, t_end] look back to."""
+    c = jnp.asarray(method.nodes, t.dtype)
+    return jnp.where(c == 1, t_end, t + c * (t_end - t))[:, None] - delays
 
 
 def delayed_states(
     problem: Problem,
     method: Method,
-    queries: Float[Array, "stages n"],
-    links: Int[Array, "stages n"],
-    rows: Inexact[Array, "stages n row"],
+    queries: Float[Array, "nodes n"],
+    links: Int[Array, "nodes n"],
+    intervals: Float[Array, "nodes n 2"],
+    coefficients: Inexact[Array, "nodes n coefficients"],
     sides: Sides,
-) -> Inexact[Array, "stages n d"]:
-    """The delayed states of every stage: from the gathered `rows`, or from the initial function where `links` says so."""
-    past = evaluate(rows, queries, problem.y0.dtype, problem.y0.size)
+) -> Inexact[Array, "nodes n d"]:
+    """The delayed states at every node: from the gathered rows, or from the initial function where `links` says so."""
+    past = evaluate(intervals, coefficients, queries, problem.y0.dtype, problem.y0.size)
     if callable(problem.history):
         # Rounding must not carry a lookup across a jump of the history (often one at t0). Nodes past the end of the step
         # (c > 1) are left alone: they extrapolate.
         inside = jnp.clip(queries, sides.lower, jnp.nextafter(sides.upper, -jnp.inf))
-        inside = jnp.where(jnp.asarray(method.c > 1)[:, None], queries, inside)
+        inside = jnp.where(jnp.asarray(method.nodes > 1)[:, None], queries, inside)
         times = queries + lax.stop_gradient(inside - queries)
         before = lax.cond(
             unvmap_any(sides.initial),

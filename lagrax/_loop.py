@@ -22,7 +22,7 @@ from jaxtyping import Array, Bool, Float, Inexact, Int, PyTree
 from ._breakpoints import Segment, Sources, deepest_level, initial_sources, pass_breakpoint, segment_ahead
 from ._compat import unvmap_any
 from ._event import event_values, triggered
-from ._history import WINDOW, delayed_states, empty_rows, find_rows, make_row, query_times
+from ._history import WINDOW, delayed_states, empty_rows, empty_starts, find_rows, make_row, query_times, split_rows
 from ._method import Method
 from ._pack import Packing
 from ._problem import Problem
@@ -46,6 +46,8 @@ class Setup(eqx.Module):
     meter: dfx.AbstractProgressMeter
     max_steps: int = eqx.field(static=True)
     method: Method = eqx.field(static=True)
+    record: bool = eqx.field(static=True, default=False)
+    """Whether to write down `links`, which a backward pass needs."""
 
     @property
     def adaptive(self) -> bool:
@@ -61,8 +63,8 @@ class Plan(eqx.Module):
 
     t_end: Float[Array, ""]
     target: Float[Array, ""]
-    links: Int[Array, "stages n"]
-    delayed: Inexact[Array, "stages n d"]
+    links: Int[Array, "nodes n"]
+    delayed: Inexact[Array, "nodes n d"]
 
 
 class Trajectory(eqx.Module):
@@ -73,7 +75,8 @@ class Trajectory(eqx.Module):
     """
 
     rows: Inexact[Array, "rows row"]
-    links: Int[Array, "steps link"]
+    starts: Float[Array, " starts"]
+    links: Int[Array, "steps link"] | None
     sources: Sources
     t_end: Float[Array, ""]
     y_end: Inexact[Array, " d"]
@@ -92,7 +95,8 @@ class Carry(eqx.Module):
     slope: Inexact[Array, " d"]
     plan: Plan
     rows: Inexact[Array, "rows row"]
-    links: Int[Array, "steps link"]
+    starts: Float[Array, " starts"]
+    links: Int[Array, "steps link"] | None
     count: Int[Array, ""]
     attempts: Int[Array, ""]
     arrived: Bool[Array, ""]
@@ -125,6 +129,7 @@ def integrate(problem: Problem, setup: Setup) -> Trajectory:
     unfinished = (carry.t < problem.t1) & (carry.result == RESULTS.successful)
     return Trajectory(
         rows=carry.rows,
+        starts=carry.starts,
         links=carry.links,
         sources=sources,
         t_end=carry.t,
@@ -155,7 +160,7 @@ def _evaluations(carry: Carry, sources: Sources, setup: Setup) -> Int[Array, ""]
 
 
 def _start(problem: Problem, setup: Setup) -> Carry:
-    method, n = setup.method, problem.delays.size
+    method, n, nodes = setup.method, problem.delays.size, len(setup.method.nodes)
     zero = jnp.zeros((), jnp.int32)
     values = event_values(problem.events, problem.t0, problem.unravel(problem.y0), problem.args)
     mask = jax.tree.map(lambda value: value if value.dtype == bool else jnp.array(False), values)
@@ -164,8 +169,8 @@ def _start(problem: Problem, setup: Setup) -> Carry:
     unknown = Plan(
         t_end=problem.t0,
         target=target,
-        links=jnp.zeros((method.stages, n), jnp.int32),
-        delayed=jnp.zeros((method.stages, n, problem.y0.size), problem.y0.dtype),
+        links=jnp.zeros((nodes, n), jnp.int32),
+        delayed=jnp.zeros((nodes, n, problem.y0.size), problem.y0.dtype),
     )
     return Carry(
         t=problem.t0,
@@ -173,7 +178,8 @@ def _start(problem: Problem, setup: Setup) -> Carry:
         slope=jnp.zeros_like(problem.y0),
         plan=unknown,
         rows=empty_rows(setup.max_steps, method, problem),
-        links=jnp.zeros((setup.max_steps, method.stages * n + n + 1), jnp.int32),
+        starts=empty_starts(setup.max_steps, problem),
+        links=jnp.zeros((setup.max_steps, nodes * n + n + 1), jnp.int32) if setup.record else None,
         count=zero,
         attempts=zero,
         arrived=jnp.array(False),
@@ -206,12 +212,12 @@ def _first_step(problem: Problem, setup: Setup) -> tuple[Float[Array, ""], PyTre
     return lax.stop_gradient((jnp.asarray(target, problem.t0.dtype), jax.tree.map(jnp.asarray, state)))
 
 
-def _plan(t, target, rows, pointers: Int[Array, " n"], count, segment: Segment, problem: Problem, setup: Setup) -> Plan:
+def _plan(t, target, rows, starts, pointers: Int[Array, " n"], count, segment: Segment, problem: Problem, setup: Setup) -> Plan:
     """Where the next step ends, and the delayed states that its stages will see."""
     method, delays = setup.method, problem.delays
-    starts = rows.at[pointers[:, None] + jnp.arange(WINDOW, dtype=jnp.int32), 0].get(mode="clip").real
+    window = jax.vmap(lambda pointer: lax.dynamic_slice_in_dim(starts, pointer, WINDOW))(pointers)
     # All stages look into rows already written, and not past the window of rows that is searched.
-    furthest = jnp.min(jnp.minimum(t, starts[:, -1]) + delays)
+    furthest = jnp.min(jnp.minimum(t, window[:, -1]) + delays)
     furthest = t + (furthest - t) / method.reach
     limit = jnp.minimum(segment.end, furthest)
     # Breakpoints and t1 carry gradient, ordinary mesh points do not.
@@ -219,8 +225,8 @@ def _plan(t, target, rows, pointers: Int[Array, " n"], count, segment: Segment, 
     t_end = jnp.where(t_end == segment.end, segment.end, t_end)
 
     queries = query_times(method, t, t_end, delays)
-    links = find_rows(starts, pointers, queries, segment.sides, count)
-    delayed = delayed_states(problem, method, queries, links, rows[jnp.maximum(links, 0)], segment.sides)
+    links = find_rows(window, pointers, queries, segment.sides, count)
+    delayed = delayed_states(problem, method, queries, links, *split_rows(rows[jnp.maximum(links, 0)]), segment.sides)
     return Plan(t_end, target, links, delayed)
 
 
@@ -235,16 +241,19 @@ def _iterate(carry: Carry, segment: Segment, sides: Int[Array, " n"], problem: P
 
     row = make_row(method, carry.t, plan.t_end, carry.y, step.increments, carry.rows.dtype)
     rows = lax.dynamic_update_index_in_dim(carry.rows, row, carry.count, axis=0)
-    depends_on = jnp.where(plan.t_end == problem.t1, END, FROZEN)
-    link = jnp.concatenate([plan.links.reshape(-1), sides, depends_on[None]])
-    links = lax.dynamic_update_index_in_dim(carry.links, link, carry.count, axis=0)
+    starts = lax.dynamic_update_index_in_dim(carry.starts, lax.stop_gradient(carry.t), carry.count, axis=0)
+    links = carry.links
+    if setup.record:
+        depends_on = jnp.where(plan.t_end == problem.t1, END, FROZEN)
+        link = jnp.concatenate([plan.links.reshape(-1), sides, depends_on[None]])
+        links = lax.dynamic_update_index_in_dim(links, link, carry.count, axis=0)
 
     t, y, count = kept(plan.t_end, carry.t), kept(step.y_end, carry.y), carry.count + keep
     values, mask, result = _watch(carry, keep, t, y, result, problem, setup)
     # The past is read forwards: the next step starts searching where this one last looked.
     pointers = jnp.maximum(kept(plan.links[method.last_node], plan.links[0]), 0)
     target = jnp.where(active, target, plan.target)
-    next_plan = _plan(t, target, rows, pointers, count, segment, problem, setup)
+    next_plan = _plan(t, target, rows, starts, pointers, count, segment, problem, setup)
     slope = step.slope_end if method.reuses_last else problem.field(t, y, next_plan.delayed[0])
     slope = kept(slope, carry.slope)
     result = RESULTS.where(keep & ~jnp.all(jnp.isfinite(slope)), RESULTS.field_nonfinite, result)
@@ -255,6 +264,7 @@ def _iterate(carry: Carry, segment: Segment, sides: Int[Array, " n"], problem: P
         slope=slope,
         plan=next_plan,
         rows=rows,
+        starts=starts,
         links=links,
         count=count,
         attempts=carry.attempts + active,
@@ -273,20 +283,23 @@ def _enter(carry: Carry, old: Sources, problem: Problem, setup: Setup) -> tuple[
     passed = pass_breakpoint(old, problem, deepest_level(setup.method.order, problem.delays.size))
     sources = jax.tree.map(lambda new, old: jnp.where(arrived, new, old), passed, old)
     segment = segment_ahead(sources, problem)
-    # The time of the mesh point just reached depends on the delays as the breakpoint's does.
-    last = jnp.maximum(carry.count - 1, 0)
-    depends_on = jnp.where(sources.size > old.size, old.size, jnp.where(carry.t == problem.t1, END, FROZEN))
-    links = lax.dynamic_update_slice(carry.links, depends_on.reshape(1, 1), (last, jnp.int32(carry.links.shape[1] - 1)))
+    links = carry.links
+    if setup.record:
+        # The time of the mesh point just reached depends on the delays as the breakpoint's does.
+        depends_on = jnp.where(sources.size > old.size, old.size, FROZEN)
+        last = (jnp.maximum(carry.count - 1, 0), jnp.int32(links.shape[1] - 1))
+        links = lax.dynamic_update_slice(links, depends_on.reshape(1, 1), last)
 
     pointers = jnp.maximum(carry.plan.links[0], 0)
-    plan = _plan(carry.t, carry.plan.target, carry.rows, pointers, carry.count, segment, problem, setup)
+    plan = _plan(carry.t, carry.plan.target, carry.rows, carry.starts, pointers, carry.count, segment, problem, setup)
     # The carried slope is the limit from the left, and at t0 there is none yet.
     fresh = (sources.jumps > old.jumps) | (carry.attempts == 0)
     slope = jnp.where(fresh, problem.field(carry.t, carry.y, plan.delayed[0]), carry.slope)
     broken = (carry.result == RESULTS.successful) & ~jnp.all(jnp.isfinite(slope))
     result = RESULTS.where(broken, RESULTS.field_nonfinite, carry.result)
     fields = lambda c: (c.links, c.plan, c.slope, c.result, c.arrived)
-    return eqx.tree_at(fields, carry, (links, plan, slope, result, carry.arrived & ~arrived)), sources, segment
+    updated = (links, plan, slope, result, carry.arrived & ~arrived)
+    return eqx.tree_at(fields, carry, updated, is_leaf=lambda x: x is None), sources, segment
 
 
 def _judge(carry: Carry, step: Step, problem: Problem, setup: Setup):

@@ -45,9 +45,19 @@ class Method:
         return max(1.0, float(self.c.max()))
 
     @property
+    def nodes(self) -> np.ndarray:
+        """The distinct nodes, in order; the first is 0."""
+        return np.unique(self.c)
+
+    @property
+    def node_of(self) -> list[int]:
+        """Which of the `nodes` each stage has."""
+        return [int(i) for i in np.searchsorted(self.nodes, self.c)]
+
+    @property
     def last_node(self) -> int:
-        """The stage whose node is the last inside the step."""
-        return int(np.argmax(np.where(self.c <= 1, self.c, -1)))
+        """The last of the `nodes` inside the step."""
+        return int(np.sum(self.nodes <= 1)) - 1
 
 
 def method_of(solver: dfx.AbstractSolver) -> Method:

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Inexact, Int, PyTree
 
-from ._history import evaluate, row_start
+from ._history import evaluate, split_rows
 from ._problem import Problem
 
 
@@ -30,6 +30,7 @@ class DenseSolution(dfx.AbstractPath):
     """
 
     rows: Inexact[Array, "rows row"]
+    starts: Float[Array, " starts"]
     count: Int[Array, ""]
     problem: Problem
     kinks: Float[Array, " kinks"]
@@ -51,9 +52,9 @@ class DenseSolution(dfx.AbstractPath):
             return jax.tree.map(jnp.subtract, self.evaluate(t1, left=left), self.evaluate(t0, left=left))
         t = jnp.asarray(t0, self.problem.t0.dtype)
         y0 = self.problem.y0
-        index = jnp.searchsorted(row_start(self.rows), t, side="left" if left else "right") - 1
+        index = jnp.searchsorted(self.starts, t, side="left" if left else "right") - 1
         index = jnp.clip(index, 0, jnp.maximum(self.count - 1, 0))
-        solved = jnp.where(self.count > 0, evaluate(self.rows[index], t, y0.dtype, y0.size), y0)
+        solved = jnp.where(self.count > 0, evaluate(*split_rows(self.rows[index]), t, y0.dtype, y0.size), y0)
         before = self.problem.initial_function(t[None])[0]
         return self.problem.unravel(jnp.where(t < self.problem.t0, before, solved))
 

@@ -183,7 +183,7 @@ def _finish(trajectory: Trajectory, problem: Problem, setup: Setup, saveat, even
     frozen = jax.lax.stop_gradient
     sources = trajectory.sources
     dense = DenseSolution(
-        trajectory.rows, trajectory.count, problem, frozen(sources.times), sources.levels, t_final
+        trajectory.rows, trajectory.starts, trajectory.count, problem, frozen(sources.times), sources.levels, t_final
     )
     stats = {
         "num_steps": trajectory.attempts,

@@ -6,6 +6,7 @@ turn, adding the cotangents of the delayed states into the rows they came from: 
 are breakpoints move with the delays (`root + m · τ`), the last one with t1; the others do not.
 """
 
+import dataclasses
 from typing import Any
 
 import equinox as eqx
@@ -16,7 +17,7 @@ from jaxtyping import Array, Inexact, Int
 
 from .._breakpoints import sides_at
 from .._compat import unvmap_max
-from .._history import delayed_states, make_row, query_times
+from .._history import delayed_states, make_row, query_times, split_rows
 from .._loop import END, Setup, Trajectory, integrate
 from .._problem import Problem
 from .._step import take_step
@@ -44,8 +45,9 @@ def _solve(variables: Problem, constants: Problem, setup: Setup) -> Trajectory:
 
 @_solve.def_fwd
 def _solve_fwd(perturbed, variables, constants, setup):
-    trajectory = _solve(variables, constants, setup)
-    return trajectory, trajectory
+    recording = dataclasses.replace(setup, record=True)
+    trajectory = integrate(eqx.combine(variables, constants), recording)
+    return dataclasses.replace(trajectory, links=None), trajectory
 
 
 @_solve.def_bwd
@@ -66,34 +68,41 @@ def _solve_bwd(trajectory: Trajectory, cotangent: Any, perturbed, variables, con
 
 def _walk_back(trajectory: Trajectory, rows_bar, y_bar, problem: Problem, perturbed: Any, moving: bool, setup: Setup):
     """Cotangents of the rows (with `moving`, complete in their times too), of y0 and of the problem's perturbed leaves."""
-    method, n, stages = setup.method, problem.delays.size, setup.method.stages
+    method, n, nodes = setup.method, problem.delays.size, len(setup.method.nodes)
     # (`perturbed` has the structure of the variables alone.)
     variables, constants = eqx.partition(problem, eqx.is_inexact_array)
     variables, fixed = eqx.partition(variables, perturbed)
     constants = eqx.combine(constants, fixed)
     sources, rows = trajectory.sources, trajectory.rows
-    cut = stages * n
+    cut = nodes * n
 
-    def replay(times, y, past, variables, links, sides):
-        t, t_end = times if moving else lax.stop_gradient(times)
-        past = past if moving else past.at[..., :2].set(lax.stop_gradient(past[..., :2]))
+    def replay(times, y, coefficients, variables, links, sides):
+        t, t_end, intervals = times
         problem = eqx.combine(variables, constants)
         queries = query_times(method, t, t_end, problem.delays)
-        delayed = delayed_states(problem, method, queries, links, past, sides)
+        delayed = delayed_states(problem, method, queries, links, intervals, coefficients, sides)
         slope = problem.field(t, y, delayed[0])
         step = take_step(setup.solver, method, problem, t, t_end, y, slope, delayed)
         return step.y_end, make_row(method, t, t_end, y, step.increments, rows.dtype)
 
     def transpose_step(i: Int[Array, ""], y_bar, row_bar: Inexact[Array, " row"]):
-        links = trajectory.links[i, :cut].reshape(stages, n)
+        links = trajectory.links[i, :cut].reshape(nodes, n)
         sides = sides_at(sources.times, sources.start, trajectory.links[i, cut : cut + n])
         row = rows[i]
-        t, t_end = row[0].real, row[1].real
         y = row[2 : 2 + problem.y0.size].astype(problem.y0.dtype)
-        past = rows[jnp.maximum(links, 0)]
-        _, transpose = jax.vjp(lambda *inputs: replay(*inputs, links, sides), (t, t_end), y, past, variables)
-        times_bar, y_bar, past_bar, variables_bar = transpose((y_bar, row_bar))
-        return links, y_bar, past_bar, jnp.stack(times_bar).astype(row.dtype), variables_bar
+        intervals, coefficients = split_rows(rows[jnp.maximum(links, 0)])
+        times = (row[0].real, row[1].real, intervals)
+        if moving:
+            step = lambda times, y, coefficients, variables: replay(times, y, coefficients, variables, links, sides)
+            _, transpose = jax.vjp(step, times, y, coefficients, variables)
+            (*ends_bar, intervals_bar), y_bar, coefficients_bar, variables_bar = transpose((y_bar, row_bar))
+        else:
+            step = lambda y, coefficients, variables: replay(times, y, coefficients, variables, links, sides)
+            _, transpose = jax.vjp(step, y, coefficients, variables)
+            y_bar, coefficients_bar, variables_bar = transpose((y_bar, row_bar))
+            ends_bar, intervals_bar = times[:2], jnp.zeros_like(intervals)
+        past_bar = jnp.concatenate([intervals_bar.astype(rows.dtype), coefficients_bar], axis=-1)
+        return links, y_bar, past_bar, jnp.stack(ends_bar).astype(rows.dtype), variables_bar
 
     def body(carry):
         k, y_bar, row_bar, rows_bar, total = carry
@@ -128,23 +137,14 @@ def _add_rows(rows, numbers: Int[Array, " k"], values: Inexact[Array, "k row"]):
         row = lax.dynamic_index_in_dim(rows, number) + lax.dynamic_index_in_dim(values, j)
         return lax.dynamic_update_slice_in_dim(rows, row, number, axis=0)
 
-    if MODE == "loop":
-        return lax.fori_loop(0, len(numbers), add, rows)
-    if MODE == "unroll":
-        for j in range(len(numbers)):
-            rows = add(j, rows)
-        return rows
-    return rows.at[numbers].add(values)
-
-
-MODE = "unroll"
+    return lax.fori_loop(0, len(numbers), add, rows)
 
 
 def _mesh_cotangents(trajectory: Trajectory, rows_bar, t_end_bar, problem_bar: Problem) -> Problem:
     """Hands the cotangents of the mesh points on to the delays, the declared jumps, t0 and t1."""
     sources, count = trajectory.sources, trajectory.count
     steps = jnp.arange(trajectory.links.shape[0])
-    starts_bar, ends_bar = rows_bar[:-1, 0].real, rows_bar[:-1, 1].real
+    starts_bar, ends_bar = rows_bar[:, 0].real, rows_bar[:, 1].real
     # Mesh point i + 1 ends step i and starts step i + 1.
     starts_bar, ends_bar = jnp.where(steps < count, starts_bar, 0), jnp.where(steps < count, ends_bar, 0)
     points_bar = ends_bar + jnp.append(starts_bar[1:], 0)
