@@ -1,8 +1,9 @@
 """The only door to other packages' private names: when one of them moves, this is the file to mend.
 
-Checked against equinox 0.13 and diffrax 0.7 (the ranges pinned in `pyproject.toml`).
+Checked against equinox 0.13, diffrax 0.7 and JAX 0.7 to 0.10 (the ranges pinned in `pyproject.toml`).
 """
 
 from diffrax._root_finder import use_stepsize_tol as use_stepsize_tol
 from equinox.internal import unvmap_any as unvmap_any
 from equinox.internal import unvmap_max as unvmap_max
+from jax._src.xla_bridge import backends_are_initialized as backends_are_initialized

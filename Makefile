@@ -1,0 +1,38 @@
+# Everything runs in .venv, made on first use; only Python (3.11 or later) and make are needed.
+PYTHON ?= python3
+BIN := .venv/bin
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: demo test lint bench docs serve clean
+
+demo: .venv/train  ## learn a delay from data; figures in out/
+	$(BIN)/python -m examples.demo
+
+test: .venv/dev  ## all tests, in under ten minutes
+	$(BIN)/python -m pytest
+
+lint: .venv/dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: .venv/bench  ## side by side with torchdde, JiTCDDE and diffrax; writes benchmarks/results.json
+	$(BIN)/python -m benchmarks
+
+docs: .venv/docs  ## the site, in site/
+	$(BIN)/mkdocs build --strict
+
+serve: .venv/docs
+	$(BIN)/mkdocs serve
+
+# One marker per extra: `make test` installs the development tools once, and again when pyproject.toml changes.
+.venv/%: pyproject.toml | .venv/bin/python
+	@echo "Installing lagrax[$*] into .venv …"
+	@$(BIN)/python -m pip install --quiet --editable ".[$*]"
+	@touch $@
+
+.venv/bin/python:
+	$(PYTHON) -m venv .venv
+
+clean:
+	rm -rf .venv site out build dist .cache .pytest_cache .ruff_cache .mypy_cache .hypothesis
