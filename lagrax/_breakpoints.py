@@ -132,7 +132,7 @@ def pass_breakpoint(sources: Sources, problem: Problem, deepest: int) -> Sources
     parents = jnp.minimum(sources.pointers, sources.size - 1)
     parent_levels = sources.levels[parents]
     first = jnp.argmin(echoes)
-    is_first = jnp.arange(len(parents)) == first
+    is_first = jnp.arange(len(parents), dtype=jnp.int32) == first.astype(jnp.int32)
     declared = jump_time <= echoes[first]
     time = jnp.where(declared, jump_time, echoes[first])
     alone = parent_levels[first] == JUMP
@@ -151,11 +151,11 @@ def pass_breakpoint(sources: Sources, problem: Problem, deepest: int) -> Sources
     return Sources(
         times=append(sources.times, time),
         roots=append(sources.roots, jnp.where(declared, sources.next_jump, sources.roots[parent])),
-        counts=append(sources.counts, jnp.where(declared, 0, sources.counts[parent] + is_first)),
+        counts=append(sources.counts, jnp.where(declared, 0, sources.counts[parent] + is_first.astype(jnp.int32))),
         levels=append(sources.levels, level),
-        size=sources.size + recorded,
+        size=sources.size + recorded.astype(jnp.int32),
         start=sources.start,
-        pointers=sources.pointers + hit,
-        next_jump=sources.next_jump + declared,
-        jumps=sources.jumps + (declared | alone),
+        pointers=sources.pointers + hit.astype(jnp.int32),
+        next_jump=sources.next_jump + declared.astype(jnp.int32),
+        jumps=sources.jumps + (declared | alone).astype(jnp.int32),
     )

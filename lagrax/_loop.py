@@ -27,7 +27,7 @@ from ._method import Method
 from ._pack import Packing
 from ._problem import Problem
 from ._solution import RESULTS, failed
-from ._step import Step, take_step
+from ._step import Step, take_step, with_output_error
 
 FROZEN, END = -1, -2
 """What the time of a mesh point depends on, if not on a breakpoint: on nothing, or on t1."""
@@ -156,7 +156,8 @@ def _evaluations(carry: Carry, sources: Sources, setup: Setup) -> Int[Array, ""]
     """How often the vector field was evaluated: at the start, to select the first step, and in the steps."""
     starts = sources.jumps if setup.method.reuses_last else carry.count
     selecting = 2 if setup.dt0 is None and setup.adaptive else 0
-    return 1 + selecting + carry.attempts * (setup.method.stages - 1) + starts
+    each = setup.method.stages - 1 + (setup.adaptive and setup.method.probe is not None)
+    return 1 + selecting + carry.attempts * each + starts
 
 
 def _start(problem: Problem, setup: Setup) -> Carry:
@@ -235,6 +236,8 @@ def _iterate(carry: Carry, segment: Segment, sides: Int[Array, " n"], problem: P
     method, plan = setup.method, carry.plan
     active = ~carry.arrived & _able(carry, setup)
     step = take_step(setup.solver, method, problem, carry.t, plan.t_end, carry.y, carry.slope, plan.delayed)
+    if setup.adaptive:
+        step = with_output_error(step, method, problem, carry.t, plan.t_end, carry.y, plan.delayed)
     keep, target, controller_state, result = _judge(carry, step, problem, setup)
     keep = keep & active
     kept = lambda new, old: jnp.where(keep, new, old)
@@ -248,7 +251,7 @@ def _iterate(carry: Carry, segment: Segment, sides: Int[Array, " n"], problem: P
         link = jnp.concatenate([plan.links.reshape(-1), sides, depends_on[None]])
         links = lax.dynamic_update_index_in_dim(links, link, carry.count, axis=0)
 
-    t, y, count = kept(plan.t_end, carry.t), kept(step.y_end, carry.y), carry.count + keep
+    t, y, count = kept(plan.t_end, carry.t), kept(step.y_end, carry.y), carry.count + keep.astype(jnp.int32)
     values, mask, result = _watch(carry, keep, t, y, result, problem, setup)
     # The past is read forwards: the next step starts searching where this one last looked.
     pointers = jnp.maximum(kept(plan.links[method.last_node], plan.links[0]), 0)
@@ -267,7 +270,7 @@ def _iterate(carry: Carry, segment: Segment, sides: Int[Array, " n"], problem: P
         starts=starts,
         links=links,
         count=count,
-        attempts=carry.attempts + active,
+        attempts=carry.attempts + active.astype(jnp.int32),
         arrived=carry.arrived | keep & (plan.t_end == segment.end),
         result=RESULTS.where(active, result, carry.result),
         controller_state=waiting(controller_state, carry.controller_state),
@@ -311,8 +314,11 @@ def _judge(carry: Carry, step: Step, problem: Problem, setup: Setup):
     keep, _, target, _, state, result = setup.controller.adapt_step_size(
         t, t_end, problem.unravel(y), problem.unravel(y_end), None, estimate, order, carry.controller_state
     )
-    keep = jnp.asarray(keep) & (step.result == dfx.RESULTS.successful)
+    solved = step.result == dfx.RESULTS.successful
+    keep = jnp.asarray(keep) & solved
     state, result = jax.tree.map(jnp.asarray, state), RESULTS.promote(result)
+    if not setup.adaptive:
+        result = RESULTS.where(solved, result, RESULTS.promote(step.result))
     # A step cut short by a breakpoint tells the controller nothing about the step it wanted: once kept, it goes on as if
     # never asked (which also exempts such steps from `dtmin`). With fixed steps the grid stays where it was.
     wanted = carry.plan.target

@@ -5,7 +5,7 @@ polynomial in `θ = (s - t)/h` that is linear in the stages. So a step is rememb
 
     y(t + θ h) ≈ y + Σ_k θ^k Σ_j dense[k-1, j] (h f_j),        0 ≤ θ ≤ 1,
 
-which needs degree + 1 states where the stages need up to 15 (Tsit5: 5 for 8, Dopri8: 7 for 15), and is read by Horner's
+which needs degree + 1 states where the stages need up to 15 (Tsit5: 5 for 8), and is read by Horner's
 rule without knowing which solver wrote it.
 """
 
@@ -34,6 +34,8 @@ class Method:
     order: int
     reuses_last: bool
     implicit: bool
+    end: int = -1
+    """The stage evaluated at the end of the step, if `reuses_last`."""
 
     @property
     def stages(self) -> int:
@@ -44,10 +46,31 @@ class Method:
         """How many step lengths past its start the method evaluates the field (Kvaerno5: 1.23)."""
         return max(1.0, float(self.c.max()))
 
+    @ft.cached_property
+    def probe(self) -> tuple[float, float] | None:
+        """Where to test the dense output, as (θ, scale), if the error estimate does not see its error.
+
+        The delayed terms read the dense output, so its error counts. Where its local order is below that of the error
+        estimate (Kvaerno5), y' = -y(t - 1) may integrate with an estimate of zero while the output is wrong. The
+        test is then the defect `h f(p(θ)) - h p'(θ)` at the θ where it is largest for the first power that the dense output
+        does not reproduce; `scale` turns it into the largest error of the output itself.
+        """
+        degree = len(self.dense)
+        if degree + 1 >= self.order:
+            return None
+        theta = np.linspace(0, 1, 1001)[1:-1]
+        power = degree + 1
+        coefficients = self.dense @ (power * self.c ** (power - 1))
+        powers = np.arange(1, degree + 1)
+        error = theta**power - theta[:, None] ** powers @ coefficients
+        defect = power * theta ** (power - 1) - (powers * theta[:, None] ** (powers - 1)) @ coefficients
+        worst = np.argmax(np.abs(defect))
+        return float(theta[worst]), float(np.max(np.abs(error)) / np.abs(defect[worst]))
+
     @property
     def nodes(self) -> np.ndarray:
         """The distinct nodes, in order; the first is 0."""
-        return np.unique(self.c)
+        return np.unique(self.c if self.probe is None else np.append(self.c, self.probe[0]))
 
     @property
     def node_of(self) -> list[int]:
@@ -71,7 +94,7 @@ def method_of(solver: dfx.AbstractSolver) -> Method:
             f"got solver {type(solver).__name__}, expected an explicit Runge–Kutta (Euler, Heun, Midpoint, Ralston, Bosh3, "
             "Tsit5, Dopri5, Dopri8) or ESDIRK (Kvaerno3, Kvaerno4, Kvaerno5) solver of diffrax: pass one of those"
         )
-    return Method(
+    method = Method(
         a=tableau.a_lower,
         b=tableau.b_sol,
         b_error=tableau.b_error,
@@ -81,6 +104,37 @@ def method_of(solver: dfx.AbstractSolver) -> Method:
         reuses_last=tableau.fsal,
         implicit=tableau.implicit,
     )
+    return _with_eighth_order_output(method) if isinstance(solver, dfx.Dopri8) else method
+
+
+def _with_eighth_order_output(method: Method) -> Method:
+    """Dopri8 with dense output of its own order.
+
+    diffrax's interpolant has a local error of O(h^6) on nonlinear problems, which would make this a method of order 6 for
+    delay equations (measured: 6.0 to 6.5). Two rounds of bootstrapping lift it to O(h^8): evaluate the field inside the step
+    at the current output, and replace the output by the polynomial with those slopes, with the slopes and the values at both
+    ends. The seven further stages, and the new output, are linear in the stages like all others, so only numbers change.
+    """
+    method = dataclasses.replace(method, end=method.stages - 1)
+    # Points for which the coefficients stay small (at most 382; others reach 20,000, and lose as many digits).
+    method = _bootstrap(method, np.array([0.08, 0.29, 0.93]))
+    return _bootstrap(method, np.array([0.06, 0.21, 0.79, 0.94]))
+
+
+def _bootstrap(method: Method, points: np.ndarray) -> Method:
+    """One round: stages at the `points` of the current output, and the output of degree `len(points) + 3` through them."""
+    stages, degree = method.stages + len(points), len(points) + 3
+    rows = points[:, None] ** np.arange(1, len(method.dense) + 1) @ method.dense
+    a = (*method.a, *(np.pad(row, (0, j)) for j, row in enumerate(rows)))
+    b = np.pad(method.b, (0, len(points)))
+    # p(θ) = y + Σ_k x_k θ^k with p(1) given by b, and p'(θ) by the stages at 0, 1 and the points.
+    powers = np.arange(1, degree + 1)
+    slopes_at = np.concatenate([[0.0, 1.0], points])
+    system = np.vstack([np.ones(degree), powers * slopes_at[:, None] ** (powers - 1)])
+    known = [0, method.end, *range(method.stages, stages)]
+    dense = np.linalg.solve(system, np.vstack([b, np.eye(stages)[known]]))
+    error = np.pad(method.b_error, (0, len(points)))
+    return dataclasses.replace(method, a=a, b=b, b_error=error, c=np.append(method.c, points), dense=dense)
 
 
 @ft.lru_cache

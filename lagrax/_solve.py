@@ -95,18 +95,20 @@ def ddesolve(
 def _initial_state(history: Any, y0: PyTree, t0: Any) -> PyTree[Array]:
     """y(t0), checked, and the history checked against it."""
     past = _history_function(history)
-    given = history if past is None else eqx.filter_eval_shape(past, jnp.asarray(t0, float))
-    if y0 is None:
-        check_state("history" if past is None else "the history's value", given)
-        return jax.tree.map(jnp.asarray, history) if past is None else past(jnp.asarray(t0, _time_dtype(given, t0)))
-    check_state("y0", y0)
-    y0 = jax.tree.map(jnp.asarray, y0)
     if past is None:
         check_state("history", history)
-        if jax.tree.structure(history) == jax.tree.structure(y0):
-            weak = lambda h, y: jnp.asarray(h, y.dtype) if isinstance(h, float) else jnp.asarray(h)
-            given = jax.tree.map(weak, history, y0)
-    check_same_state("history", jax.tree.map(jnp.asarray, given) if past is None else given, y0)
+    else:
+        dtype = t0.dtype if eqx.is_inexact_array_like(t0) and hasattr(t0, "dtype") else None
+        history = past(jnp.asarray(t0, dtype or float))
+        check_state("the history's value", history)
+    if y0 is None:
+        return jax.tree.map(jnp.asarray, history)
+    check_state("y0", y0)
+    y0 = jax.tree.map(jnp.asarray, y0)
+    if jax.tree.structure(history) == jax.tree.structure(y0):
+        # A plain Python number has no precision of its own.
+        history = jax.tree.map(lambda h, y: jnp.asarray(h, y.dtype if isinstance(h, float) else None), history, y0)
+    check_same_state("history", history, y0)
     return y0
 
 

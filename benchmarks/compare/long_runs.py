@@ -1,0 +1,48 @@
+"""Whether a step costs the same late in a long run as in a short one."""
+
+from collections.abc import Iterator
+
+import jax
+import jax.numpy as jnp
+
+from .. import mackey_glass as mg
+from ..precision import double_precision
+from ..row import AtMost, Row, Side
+from ..timing import interleave
+
+LONG, SHORT, START = 1000.0, 10.0, 0.05
+MAX_STEPS = 12288
+
+
+def long_runs(repetitions: int) -> Iterator[Row]:
+    """Cost per attempted step of Mackey–Glass to t = 1000 and to t = 10, in one compiled program: t1 is an argument.
+
+    Every run begins by filling a buffer for `max_steps` steps, the same for both, which would drown the few steps of the
+    short run. So the time of a run to t = 0.05, a handful of steps, is taken off both before dividing by the steps.
+    """
+    value = lambda y0, t1: (lambda solution: (solution.ys[0], solution.stats["num_steps"]))(
+        mg.solve(y0, t1, max_steps=MAX_STEPS)
+    )
+    with double_precision():
+        yield _row("cost per step, t1 = 1000, forward", jax.jit(value), lambda out: out[1], repetitions)
+        gradient = jax.jit(jax.value_and_grad(value, has_aux=True))
+        yield _row("cost per step, t1 = 1000, gradient", gradient, lambda out: out[0][1], repetitions)
+
+
+def _row(what: str, compiled, attempts, repetitions: int) -> Row:
+    run = lambda t1: compiled(jnp.asarray(mg.PAST), jnp.asarray(t1))
+    times = interleave({t1: lambda t1=t1: run(t1) for t1 in (LONG, SHORT, START)}, repetitions)
+    steps = {t1: int(attempts(run(t1))) for t1 in times}
+    per_step = lambda t1: (times[t1] - times[START]) / (steps[t1] - steps[START])
+    return Row(
+        name="long-runs",
+        what=what,
+        peer="itself, t1 = 10",
+        target=AtMost(1.3),
+        lagrax=Side(per_step(LONG)),
+        other=Side(per_step(SHORT)),
+        unit="step",
+        note=f"{steps[LONG]} and {steps[SHORT]} attempted steps, `max_steps={MAX_STEPS}` for both; the time of a run of "
+        f"{steps[START]} steps is taken off both, so that filling the buffers does not count.",
+        extra={f"seconds to t1 = {t1:g}": Side(times[t1]).as_json() for t1 in times},
+    )

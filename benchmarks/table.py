@@ -1,0 +1,56 @@
+"""The measured rows as a table: aligned text for the terminal, Markdown for the documentation."""
+
+from typing import Any
+
+HEADER = ("what", "peer", "default flags", "fused loops", "target", "error: lagrax / peer")
+
+Json = dict[str, Any]
+
+
+def seconds(value: float) -> str:
+    """Three digits and the unit that suits them."""
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if abs(value) >= scale:
+            return f"{value / scale:.3g} {unit}"
+    return f"{value / 1e-9:.3g} ns"
+
+
+def ratio_cell(row: Json) -> str:
+    """The ratio, both times (lagrax's first) and the verdict."""
+    per = "" if row["unit"] == "run" else f" per {row['unit']}"
+    times = " : ".join(seconds(row["seconds"][side]["median"]) for side in ("lagrax", "peer"))
+    ratio = (
+        f"{row['ratio']:.0f}"
+        if row["ratio"] >= 20
+        else f"{row['ratio']:.2g}"
+        if row["ratio"] >= 10
+        else f"{row['ratio']:.2f}"
+    )
+    return f"{ratio}× ({times}{per}) {'met' if row['met'] else 'missed'}"
+
+
+def error_cell(row: Json) -> str:
+    errors = [row["seconds"][side]["error"] for side in ("lagrax", "peer")]
+    return "" if row["quantity"] is None else f"{row['quantity']}: " + " / ".join(f"{error:.0e}" for error in errors)
+
+
+def cells(default: list[Json], fused: list[Json]) -> list[tuple[str, ...]]:
+    """One tuple per row, in the order of `HEADER`. Errors are those under the default flags."""
+    return [
+        (plain["what"], plain["peer"], ratio_cell(plain), ratio_cell(other), plain["target"], error_cell(plain))
+        for plain, other in zip(default, fused, strict=True)
+    ]
+
+
+def text(rows: list[tuple[str, ...]]) -> str:
+    widths = [max(map(len, column)) for column in zip(HEADER, *rows, strict=True)]
+    line = lambda row: "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+    return "\n".join([line(HEADER), line(tuple("-" * width for width in widths)), *map(line, rows)])
+
+
+def markdown(rows: list[tuple[str, ...]], default: list[Json], about: str) -> str:
+    """The table, the line `about` the machine, and the rows' notes."""
+    line = lambda row: "| " + " | ".join(row) + " |"
+    table = [line(HEADER), line(("---",) * len(HEADER)), *map(line, rows)]
+    notes = [f"- *{row['what']}*: {row['note']}" for row in default]
+    return "\n".join([*table, "", about, "", *notes]) + "\n"

@@ -1,0 +1,36 @@
+"""The Mackey–Glass equation by JiTCDDE, which writes it as C and compiles that."""
+
+import shutil
+import sys
+import tempfile
+from contextlib import chdir
+
+from jitcdde import jitcdde, t, y
+
+from . import mackey_glass as mg
+
+
+class MackeyGlass:
+    """Call it with a constant past and an end: y(t1), with the tolerances that lagrax is given.
+
+    Kinks are stepped on, as JiTCDDE's manual advises. Compiled once, with JiTCDDE's own optimising compiler flags.
+    """
+
+    def __init__(self) -> None:
+        if not any(shutil.which(compiler) for compiler in ("cc", "gcc", "clang")):
+            sys.exit(
+                "JiTCDDE needs a C compiler (cc, gcc or clang) and there is none: install one and run `make bench` again."
+            )
+        delayed = y(0, t - mg.DELAY)
+        field = [mg.BETA * delayed / (1 + delayed**mg.EXPONENT) - mg.GAMMA * y(0)]
+        self.equation = jitcdde(field, verbose=False, max_delay=mg.DELAY)
+        # setuptools, which runs the compiler, would take the pyproject.toml of the working directory for JiTCDDE's.
+        with tempfile.TemporaryDirectory() as folder, chdir(folder):
+            self.equation.compile_C(verbose=False)
+        self.equation.set_integration_parameters(rtol=mg.TOLERANCE, atol=mg.TOLERANCE)
+
+    def __call__(self, past: float, t1: float) -> float:
+        self.equation.purge_past()
+        self.equation.constant_past([past])
+        self.equation.step_on_discontinuities()
+        return float(self.equation.integrate(t1)[0])

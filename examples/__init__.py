@@ -1,0 +1,1 @@
+"""Programs to run and read: `python -m examples.demo`."""
