@@ -26,7 +26,7 @@ def ratio_cell(row: Json) -> str:
         if row["ratio"] >= 10
         else f"{row['ratio']:.2f}"
     )
-    return f"{ratio}× ({times}{per}) {'met' if row['met'] else 'missed'}"
+    return f"{ratio}× {'met' if row['met'] else 'missed'} ({times}{per})"
 
 
 def error_cell(row: Json) -> str:

@@ -24,11 +24,11 @@ class Field(torch.nn.Module):
 class SpiralFit:
     """Call it for the gradient with respect to (W₁, W₂). `longest_step` None leaves the step to torchdde."""
 
-    def __init__(self, weights: list[np.ndarray], data: np.ndarray, longest_step: float | None, adjoint: bool = False):
+    def __init__(self, weights: list[np.ndarray], data: neural.Data, longest_step: float | None, adjoint: bool = False):
         self.field = Field(weights)
-        self.times = torch.tensor(neural.times())
+        self.times = torch.tensor(data.times)
         self.start = torch.tensor(neural.START)[None]
-        self.data = torch.tensor(data)[None]
+        self.data = torch.tensor(data.values)[None]
         self.longest_step, self.adjoint = longest_step, adjoint
 
     def __call__(self) -> list[np.ndarray]:

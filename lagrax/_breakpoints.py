@@ -23,6 +23,9 @@ from ._problem import Problem
 MOST_BREAKPOINTS = 1024
 """With many delays the smoothest kinks are not tracked, so that one root has at most this many descendants."""
 
+FROZEN, END, DECLARED = -1, -2, -3
+"""What the time of a mesh point depends on, if not on delays: on nothing, on t1, or on a declared jump."""
+
 JUMP, KINK = -1, 0
 """Levels of the roots: y itself may jump, or its derivative may. A descendant at level k has its (k+1)-th derivative jump."""
 
@@ -44,6 +47,7 @@ class Sources(eqx.Module):
     next_jump: Int[Array, ""]
     jumps: Int[Array, ""]
     """At how many breakpoints so far the vector field may have jumped."""
+    root_count: int = eqx.field(static=True)
 
 
 class Segment(eqx.Module):
@@ -63,6 +67,24 @@ def deepest_level(order: int, n: int) -> int:
     while level > 1 and math.comb(n + level, level) > MOST_BREAKPOINTS:
         level -= 1
     return level
+
+
+def mesh_cotangents(
+    sources: Sources, depends_on: Int[Array, " points"], points_bar: Float[Array, " points"]
+) -> tuple[Float[Array, " n"], Float[Array, " roots"], Float[Array, ""]]:
+    """Hands the cotangents of mesh points on to what they depend on: (the delays, the roots, t1)."""
+    n = sources.counts.shape[1]
+    echo = depends_on >= 0
+    parent, delay = jnp.where(echo, depends_on // n, 0), jnp.where(echo, depends_on % n, 0)
+    echoes_bar = jnp.where(echo, points_bar, 0)
+    sources_bar = jnp.zeros_like(sources.times).at[parent].add(echoes_bar)
+    delays_bar = sources_bar @ sources.counts.astype(sources_bar.dtype)
+    delays_bar = delays_bar.at[delay].add(echoes_bar)
+    declared = depends_on <= DECLARED
+    number = jnp.where(declared, DECLARED - depends_on, 0)
+    roots_bar = jnp.zeros(sources.root_count, sources_bar.dtype).at[sources.roots].add(sources_bar)
+    roots_bar = roots_bar.at[number].add(jnp.where(declared, points_bar, 0))
+    return delays_bar, roots_bar, jnp.sum(jnp.where(depends_on == END, points_bar, 0))
 
 
 def root_times(problem: Problem) -> Float[Array, " roots"]:
@@ -92,6 +114,7 @@ def initial_sources(problem: Problem, order: int) -> Sources:
         pointers=jnp.sum(echoed, axis=0, dtype=jnp.int32) if jumps else jnp.zeros(n, jnp.int32),
         next_jump=jnp.sum(problem.jump_ts <= problem.t0, dtype=jnp.int32),
         jumps=jnp.zeros((), jnp.int32),
+        root_count=jumps + 1,
     )
 
 
@@ -122,8 +145,10 @@ def sides_at(times: Float[Array, " sources"], start: Int[Array, ""], pointers: I
     return Sides(lax.stop_gradient(lower), lax.stop_gradient(times[pointers]), pointers <= start)
 
 
-def pass_breakpoint(sources: Sources, problem: Problem, deepest: int) -> Sources:
+def pass_breakpoint(sources: Sources, problem: Problem, deepest: int) -> tuple[Sources, Int[Array, ""]]:
     """Moves past the next breakpoint, recording it as a source if its kink is not too smooth to have tracked echoes.
+
+    Also returns what its time depends on: `j n + i` for the echo of source j by delay i, `DECLARED - k` for declared jump k.
 
     Breakpoints that coincide up to rounding are passed together, but never the echoes of a jump of y: there each delay has
     a gradient of its own (the step between two of them has length zero and carries it).
@@ -148,7 +173,7 @@ def pass_breakpoint(sources: Sources, problem: Problem, deepest: int) -> Sources
         value = jnp.where(recorded, value.astype(buffer.dtype), buffer[sources.size])
         return lax.dynamic_update_index_in_dim(buffer, value, sources.size, axis=0)
 
-    return Sources(
+    passed = Sources(
         times=append(sources.times, time),
         roots=append(sources.roots, jnp.where(declared, sources.next_jump, sources.roots[parent])),
         counts=append(sources.counts, jnp.where(declared, 0, sources.counts[parent] + is_first.astype(jnp.int32))),
@@ -158,4 +183,7 @@ def pass_breakpoint(sources: Sources, problem: Problem, deepest: int) -> Sources
         pointers=sources.pointers + hit.astype(jnp.int32),
         next_jump=sources.next_jump + declared.astype(jnp.int32),
         jumps=sources.jumps + (declared | alone).astype(jnp.int32),
+        root_count=sources.root_count,
     )
+    echo = parent * len(parents) + first.astype(jnp.int32)
+    return passed, jnp.where(declared, DECLARED - sources.next_jump, echo)

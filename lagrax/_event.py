@@ -9,6 +9,7 @@ import optimistix as optx
 from jaxtyping import Array, Bool, PyTree
 
 from ._history import evaluate, row_end, row_start, split_rows
+from ._solution import RESULTS
 
 
 def event_values(conditions: PyTree, t, y: PyTree, args: PyTree) -> PyTree[Array]:
@@ -65,6 +66,7 @@ def locate_event(event: dfx.Event, problem, args, trajectory):
 
     bounds = {"lower": row_start(row), "upper": row_end(row)}
     found = optx.root_find(residual, event.root_finder, t_end, options=bounds, throw=False)
-    result = type(result).where(happened & (found.result != optx.RESULTS.successful), type(result).promote(found.result), result)
+    lost = happened & (found.result != optx.RESULTS.successful)
+    result = RESULTS.where(lost, RESULTS.promote(found.result), result)
     t = jnp.where(happened, found.value, t_end)
     return t, jnp.where(happened, state(t), y_end), result

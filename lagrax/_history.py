@@ -78,6 +78,14 @@ def evaluate(intervals: Float[Array, "*batch 2"], coefficients, t: Float[Array, 
     return value.astype(y_dtype)
 
 
+def step_index(starts: Float[Array, " starts"], count: Int[Array, ""], t: Float[Array, "*batch"], left: bool):
+    """The row that holds each time: where two meet, the one that ends there if `left`, else the one that starts there."""
+    # Few comparisons are cheaper all at once, many by bisection.
+    method = "compare_all" if t.size * starts.size <= 2**16 else "scan"
+    index = jnp.searchsorted(starts, t, side="left" if left else "right", method=method).astype(jnp.int32) - 1
+    return jnp.clip(index, 0, jnp.maximum(count - 1, 0))
+
+
 class Sides(eqx.Module):
     """Between which breakpoints each delay looks now, which settles the side a lookup exactly on a kink belongs to.
 

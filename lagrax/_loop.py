@@ -19,7 +19,16 @@ from jax import lax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Inexact, Int, PyTree
 
-from ._breakpoints import Segment, Sources, deepest_level, initial_sources, pass_breakpoint, segment_ahead
+from ._breakpoints import (
+    END,
+    FROZEN,
+    Segment,
+    Sources,
+    deepest_level,
+    initial_sources,
+    pass_breakpoint,
+    segment_ahead,
+)
 from ._compat import unvmap_any
 from ._event import event_values, triggered
 from ._history import WINDOW, delayed_states, empty_rows, empty_starts, find_rows, make_row, query_times, split_rows
@@ -28,9 +37,6 @@ from ._pack import Packing
 from ._problem import Problem
 from ._solution import RESULTS, failed
 from ._step import Step, take_step, with_output_error
-
-FROZEN, END = -1, -2
-"""What the time of a mesh point depends on, if not on a breakpoint: on nothing, or on t1."""
 
 SNAP = 0.01
 """A step that would end within this fraction of its length from a breakpoint or t1 ends there."""
@@ -70,8 +76,8 @@ class Plan(eqx.Module):
 class Trajectory(eqx.Module):
     """The accepted steps and how they hang together: all that saving, events and adjoints work from.
 
-    `links[i]` holds, for step i, the row read by each stage and delay, the delays' breakpoint pointers, and what the time
-    of the step's end depends on (a source's number, `FROZEN` or `END`).
+    `links[i]` holds, for step i, the row read at each node by each delay, the delays' breakpoint pointers, and what the time
+    of the step's end depends on (`pass_breakpoint`).
     """
 
     rows: Inexact[Array, "rows row"]
@@ -283,14 +289,14 @@ def _iterate(carry: Carry, segment: Segment, sides: Int[Array, " n"], problem: P
 def _enter(carry: Carry, old: Sources, problem: Problem, setup: Setup) -> tuple[Carry, Sources, Segment]:
     """Into the next segment: past the breakpoint that was reached, the lookups change side and the field may jump."""
     arrived = carry.arrived & (carry.t < problem.t1)
-    passed = pass_breakpoint(old, problem, deepest_level(setup.method.order, problem.delays.size))
+    passed, depends_on = pass_breakpoint(old, problem, deepest_level(setup.method.order, problem.delays.size))
     sources = jax.tree.map(lambda new, old: jnp.where(arrived, new, old), passed, old)
     segment = segment_ahead(sources, problem)
     links = carry.links
     if setup.record:
         # The time of the mesh point just reached depends on the delays as the breakpoint's does.
-        depends_on = jnp.where(sources.size > old.size, old.size, FROZEN)
         last = (jnp.maximum(carry.count - 1, 0), jnp.int32(links.shape[1] - 1))
+        depends_on = jnp.where(arrived, depends_on, links[last])
         links = lax.dynamic_update_slice(links, depends_on.reshape(1, 1), last)
 
     pointers = jnp.maximum(carry.plan.links[0], 0)

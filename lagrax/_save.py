@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Inexact, PyTree
 
-from ._history import evaluate, row_end, split_rows
+from ._history import evaluate, row_end, split_rows, step_index
 from ._loop import Trajectory
 from ._problem import Problem
 
@@ -52,15 +52,14 @@ def _save_sub(sub: dfx.SubSaveAt, trajectory, t_final, y_final, problem, args):
 
 def solution_at(trajectory: Trajectory, ts: Float[Array, " times"], problem: Problem) -> Inexact[Array, "times d"]:
     """The solution at times in [t0, t1], from the step that ends at or after each."""
-    index = jnp.searchsorted(trajectory.starts, ts, side="left") - 1
-    index = jnp.clip(index, 0, jnp.maximum(trajectory.count - 1, 0))
+    index = step_index(trajectory.starts, trajectory.count, ts, left=True)
     return evaluate(*split_rows(trajectory.rows[index]), ts, problem.y0.dtype, problem.y0.size)
 
 
 def _every(n: int, trajectory: Trajectory, t_final, y_final):
     """The end of every n-th accepted step."""
     rows, count, d = trajectory.rows, trajectory.count, y_final.size
-    ends = jnp.arange(n, len(rows) + 1, n)
+    ends = jnp.arange(n, len(rows) + 1, n, dtype=jnp.int32)
     last = ends == count
     ts = jnp.where(ends <= count, jnp.where(last, t_final, row_end(rows[ends - 1])), jnp.inf)
     following = rows.at[ends].get(mode="clip")

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Inexact, Int, PyTree
 
-from ._history import evaluate, split_rows
+from ._history import evaluate, split_rows, step_index
 from ._problem import Problem
 
 
@@ -52,8 +52,7 @@ class DenseSolution(dfx.AbstractPath):
             return jax.tree.map(jnp.subtract, self.evaluate(t1, left=left), self.evaluate(t0, left=left))
         t = jnp.asarray(t0, self.problem.t0.dtype)
         y0 = self.problem.y0
-        index = jnp.searchsorted(self.starts, t, side="left" if left else "right") - 1
-        index = jnp.clip(index, 0, jnp.maximum(self.count - 1, 0))
+        index = step_index(self.starts, self.count, t, left)
         solved = jnp.where(self.count > 0, evaluate(*split_rows(self.rows[index]), t, y0.dtype, y0.size), y0)
         before = self.problem.initial_function(t[None])[0]
         return self.problem.unravel(jnp.where(t < self.problem.t0, before, solved))

@@ -85,10 +85,18 @@ def ddesolve(
     state = _initial_state(history, y0, t0)
     if isinstance(history, dfx.Solution) and history.interpolation is None:
         raise ValueError("the history is a Solution without dense output, expected one solved with SaveAt(dense=True)")
-    solution = _solve(
-        term, solver, t0, t1, dt0, history, args, state, y0 is not None, saveat, stepsize_controller, adjoint, jump_ts, event,
-        max_steps, progress_meter,
-    )  # fmt: skip
+    try:
+        solution = _solve(
+            term, solver, t0, t1, dt0, history, args, state, y0 is not None, saveat, stepsize_controller, adjoint, jump_ts,
+            event, max_steps, progress_meter,
+        )  # fmt: skip
+    except TypeError as error:
+        if "forward-mode" not in str(error):
+            raise
+        raise TypeError(
+            f"got forward-mode differentiation (jvp, jacfwd) with {type(adjoint).__name__}, which only runs in reverse: "
+            "pass adjoint=lagrax.ForwardMode()"
+        ) from None
     return _raise_if_failed(solution) if throw else solution
 
 
@@ -98,8 +106,7 @@ def _initial_state(history: Any, y0: PyTree, t0: Any) -> PyTree[Array]:
     if past is None:
         check_state("history", history)
     else:
-        dtype = t0.dtype if eqx.is_inexact_array_like(t0) and hasattr(t0, "dtype") else None
-        history = past(jnp.asarray(t0, dtype or float))
+        history = past(jnp.asarray(t0, t0.dtype if eqx.is_inexact_array(t0) else float))
         check_state("the history's value", history)
     if y0 is None:
         return jax.tree.map(jnp.asarray, history)

@@ -48,6 +48,10 @@ def solve_two_delays(solver, controller, dt, ts):
     ).ys  # fmt: skip
 
 
+KVAERNO5 = dfx.Kvaerno5(
+    root_finder=dfx.VeryChord(rtol=1e-12, atol=1e-12, norm=optx.max_norm), root_find_max_steps=50
+)
+
 ORDERS = [
     (dfx.Euler(), 1, 400),
     (dfx.Heun(), 2, 400),
@@ -58,7 +62,7 @@ ORDERS = [
     (dfx.Dopri5(), 5, 80),
     (dfx.Dopri8(), 8, 40),
     # Hermite interpolation of the past limits this ESDIRK method of order 5 to 4.
-    (dfx.Kvaerno5(dfx.VeryChord(rtol=1e-12, atol=1e-12, norm=optx.max_norm), root_find_max_steps=50), 4, 40),
+    (KVAERNO5, 4, 40),
 ]
 
 

@@ -16,10 +16,11 @@ def compile_time(repetitions: int) -> Iterator[Row]:
 
     The first of each is not counted: it pays for what is done once per process.
     """
-    data = neural.observations()
-    arguments = jax.tree.map(jnp.asarray, (neural.weights(2, 10, 2), neural.START, data))
+    arguments = jax.tree.map(
+        jnp.asarray, (neural.weights(2, 10, 2), neural.START, neural.observe(np.linspace(0, neural.T, 26)))
+    )
     seconds: dict[str, list[float]] = {"lagrax": [], "diffrax": []}
-    for _ in range(1 + max(3, repetitions // 6)):
+    for _ in range(1 + max(2, repetitions // 7)):
         for name, loss in (("lagrax", neural.delay_loss), ("diffrax", neural.ordinary_loss)):
             seconds[name].append(_compile(loss, arguments))
     yield Row(

@@ -20,18 +20,20 @@ def long_runs(repetitions: int) -> Iterator[Row]:
     Every run begins by filling a buffer for `max_steps` steps, the same for both, which would drown the few steps of the
     short run. So the time of a run to t = 0.05, a handful of steps, is taken off both before dividing by the steps.
     """
-    value = lambda y0, t1: (lambda solution: (solution.ys[0], solution.stats["num_steps"]))(
-        mg.solve(y0, t1, max_steps=MAX_STEPS)
-    )
     with double_precision():
-        yield _row("cost per step, t1 = 1000, forward", jax.jit(value), lambda out: out[1], repetitions)
-        gradient = jax.jit(jax.value_and_grad(value, has_aux=True))
+        yield _row("cost per step, t1 = 1000, forward", jax.jit(_value), lambda out: out[1], repetitions)
+        gradient = jax.jit(jax.value_and_grad(_value, has_aux=True))
         yield _row("cost per step, t1 = 1000, gradient", gradient, lambda out: out[0][1], repetitions)
+
+
+def _value(y0, t1):
+    solution = mg.solve(y0, t1, max_steps=MAX_STEPS)
+    return solution.ys[0], solution.stats["num_steps"]
 
 
 def _row(what: str, compiled, attempts, repetitions: int) -> Row:
     run = lambda t1: compiled(jnp.asarray(mg.PAST), jnp.asarray(t1))
-    times = interleave({t1: lambda t1=t1: run(t1) for t1 in (LONG, SHORT, START)}, repetitions)
+    times = interleave({t1: lambda t1=t1: run(t1) for t1 in (LONG, SHORT, START)}, 2 * repetitions)
     steps = {t1: int(attempts(run(t1))) for t1 in times}
     per_step = lambda t1: (times[t1] - times[START]) / (steps[t1] - steps[START])
     return Row(

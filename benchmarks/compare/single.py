@@ -18,11 +18,11 @@ def single(repetitions: int) -> Iterator[Row]:
 
     The equation is chaotic: by t = 100 any two solvers have parted. Errors are therefore taken at t = 20.
     """
-    from ..with_jitcdde import MackeyGlass
+    from .. import with_jitcdde
 
     with double_precision():
-        peer = MackeyGlass()
-        compiled = jax.jit(lambda y0, t1: mg.solve(y0, t1))
+        peer = with_jitcdde.compiled()
+        compiled = jax.jit(mg.solve)
         solve = lambda t1: compiled(jnp.asarray(mg.PAST), jnp.asarray(t1))
         times = interleave({"lagrax": lambda: solve(T1), "JiTCDDE": lambda: peer(mg.PAST, T1)}, repetitions)
         exact = float(mg.reference(mg.PAST, CHECKED_AT))

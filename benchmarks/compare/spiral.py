@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 
 from .. import neural
 from ..row import Faster, Row, Side
@@ -17,9 +19,9 @@ def spiral(repetitions: int) -> Iterator[Row]:
     """
     from ..with_torchdde import SpiralFit
 
-    weights, data = neural.weights(2, 10, 2), neural.observations()
+    weights, data = neural.weights(2, 10, 2), neural.observe(np.linspace(0, neural.T, 26))
     exact = neural.exact_gradient(neural.delay_loss, weights, neural.START, data)
-    arguments = ([jnp.asarray(matrix) for matrix in weights], jnp.asarray(neural.START), jnp.asarray(data))
+    arguments = jax.tree.map(jnp.asarray, (weights, neural.START, data))
     compiled = neural.gradient(neural.delay_loss)
     programs = {
         "lagrax": lambda: compiled(*arguments),
@@ -39,8 +41,8 @@ def spiral(repetitions: int) -> Iterator[Row]:
         lagrax=Side(times["lagrax"], neural.relative_error(found, exact)),
         other=Side(times["torchdde"], error["torchdde"]),
         quantity="gradient",
-        note="torchdde is differentiated through its steps and told not to step further than the delay. Without that cap "
-        f"it needs {uncapped.median * 1e3:.0f} ms and its gradient is off by {uncapped.error:.0%}; its adjoint (the default) "
-        f"is off by {neural.relative_error(adjoint(), exact):.0%}.",
+        note="torchdde is differentiated through its steps and told not to step further than the delay. Without that "
+        f"cap it needs {uncapped.median * 1e3:.0f} ms and its gradient is off by {uncapped.error:.0%}; its adjoint (the "
+        f"default) is off by {neural.relative_error(adjoint(), exact):.0%}.",
         extra={"lagrax steps": int(steps), "torchdde, uncapped": uncapped.as_json()},
     )

@@ -21,11 +21,11 @@ def sweep(repetitions: int) -> Iterator[Row]:
     JiTCDDE has no batches, and its time is proportional to their number: every 50th is timed and the time multiplied by 50.
     Errors at t = 20 are medians over those, since a few pasts are much more sensitive than the others.
     """
-    from ..with_jitcdde import MackeyGlass
+    from .. import with_jitcdde
 
     every = LANES // TIMED
     with double_precision():
-        peer = MackeyGlass()
+        peer = with_jitcdde.compiled()
         pasts = jnp.linspace(0.2, 1.4, LANES)
         some = [float(past) for past in pasts[::every]]
         compiled = jax.jit(jax.vmap(lambda y0: mg.solve(y0, T1, max_steps=MAX_STEPS)))

@@ -15,13 +15,13 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Inexact, Int
 
-from .._breakpoints import sides_at
+from .._breakpoints import mesh_cotangents, sides_at
 from .._compat import unvmap_max
 from .._history import delayed_states, make_row, query_times, split_rows
-from .._loop import END, Setup, Trajectory, integrate
+from .._loop import Setup, Trajectory, integrate
 from .._problem import Problem
 from .._step import take_step
-from ._base import AbstractAdjoint
+from ._base import AbstractAdjoint, without_tangents
 
 
 class DiscreteAdjoint(AbstractAdjoint):
@@ -35,7 +35,7 @@ class DiscreteAdjoint(AbstractAdjoint):
     def loop(self, problem: Problem, setup: Setup) -> Trajectory:
         # Only inexact arrays are differentiated; everything else of the problem is carried along.
         variables, constants = eqx.partition(problem, eqx.is_inexact_array)
-        return _solve(variables, constants, setup)
+        return without_tangents(_solve(variables, constants, setup))
 
 
 @eqx.filter_custom_vjp
@@ -62,7 +62,7 @@ def _solve_bwd(trajectory: Trajectory, cotangent: Any, perturbed, variables, con
     problem_bar = eqx.combine(total, jax.tree.map(jnp.zeros_like, variables))
     if moving:
         t_end_bar = fill(cotangent.t_end, trajectory.t_end)
-        problem_bar = _mesh_cotangents(trajectory, rows_bar, t_end_bar, problem_bar)
+        problem_bar = _move_mesh(trajectory, rows_bar, t_end_bar, problem_bar)
     return eqx.tree_at(lambda p: p.y0, problem_bar, problem_bar.y0 + y_bar)
 
 
@@ -137,32 +137,23 @@ def _add_rows(rows, numbers: Int[Array, " k"], values: Inexact[Array, "k row"]):
         row = lax.dynamic_index_in_dim(rows, number) + lax.dynamic_index_in_dim(values, j)
         return lax.dynamic_update_slice_in_dim(rows, row, number, axis=0)
 
-    return lax.fori_loop(0, len(numbers), add, rows)
+    return lax.fori_loop(jnp.int32(0), jnp.int32(len(numbers)), add, rows)
 
 
-def _mesh_cotangents(trajectory: Trajectory, rows_bar, t_end_bar, problem_bar: Problem) -> Problem:
+def _move_mesh(trajectory: Trajectory, rows_bar, t_end_bar, problem_bar: Problem) -> Problem:
     """Hands the cotangents of the mesh points on to the delays, the declared jumps, t0 and t1."""
-    sources, count = trajectory.sources, trajectory.count
-    steps = jnp.arange(trajectory.links.shape[0])
-    starts_bar, ends_bar = rows_bar[:, 0].real, rows_bar[:, 1].real
+    count, steps = trajectory.count, jnp.arange(len(trajectory.links), dtype=jnp.int32)
+    taken = lambda x: jnp.where(steps < count, x, 0)
+    starts_bar, ends_bar = taken(rows_bar[:, 0].real), taken(rows_bar[:, 1].real)
     # Mesh point i + 1 ends step i and starts step i + 1.
-    starts_bar, ends_bar = jnp.where(steps < count, starts_bar, 0), jnp.where(steps < count, ends_bar, 0)
-    points_bar = ends_bar + jnp.append(starts_bar[1:], 0)
-    points_bar = points_bar + jnp.where(steps == count - 1, t_end_bar, 0)
-    depends_on = trajectory.links[:, -1]
-
-    t1_bar = jnp.sum(jnp.where((depends_on == END) & (steps < count), points_bar, 0))
-    sources_bar = jnp.zeros_like(sources.times)
-    sources_bar = sources_bar.at[jnp.maximum(depends_on, 0)].add(jnp.where(depends_on >= 0, points_bar, 0))
-    sources_bar = sources_bar.at[sources.start].add(starts_bar[0])
-    delays_bar = sources_bar @ sources.counts.astype(sources_bar.dtype)
-    roots_bar = jnp.zeros(problem_bar.jump_ts.size + 1, sources_bar.dtype).at[sources.roots].add(sources_bar)
+    points_bar = ends_bar + jnp.append(starts_bar[1:], 0) + jnp.where(steps == count - 1, t_end_bar, 0)
+    delays_bar, roots_bar, t1_bar = mesh_cotangents(trajectory.sources, trajectory.links[:, -1], taken(points_bar))
     return eqx.tree_at(
         lambda p: (p.delays, p.t0, p.t1, p.jump_ts),
         problem_bar,
         (
             problem_bar.delays + delays_bar,
-            problem_bar.t0 + roots_bar[-1],
+            problem_bar.t0 + roots_bar[-1] + starts_bar[0],
             problem_bar.t1 + t1_bar,
             problem_bar.jump_ts + roots_bar[:-1],
         ),

@@ -2,7 +2,7 @@
 
 from .._loop import Setup, Trajectory, integrate
 from .._problem import Problem
-from ._base import AbstractAdjoint
+from ._base import AbstractAdjoint, without_tangents
 
 
 class ForwardMode(AbstractAdjoint):
@@ -14,4 +14,4 @@ class ForwardMode(AbstractAdjoint):
     """
 
     def loop(self, problem: Problem, setup: Setup) -> Trajectory:
-        return integrate(problem, setup)
+        return without_tangents(integrate(problem, setup))
