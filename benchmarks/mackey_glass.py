@@ -22,7 +22,6 @@ def solve(y0: Any, t1: Any, solver: dfx.AbstractSolver | None = None, tolerance:
         history=y0,
         stepsize_controller=dfx.PIDController(rtol=tolerance, atol=tolerance),
         max_steps=max_steps,
-        throw=False,
     )
 
 

@@ -67,7 +67,6 @@ def delay_loss(weights, y0, data: Data, dt0=None, controller=None, max_steps=MAX
         saveat=dfx.SaveAt(ts=data.times),
         stepsize_controller=adaptive() if controller is None else controller,
         max_steps=max_steps,
-        throw=False,
     )
     return _mean_absolute_error(solution.ys, data), solution.stats["num_steps"]
 
@@ -86,7 +85,6 @@ def ordinary_loss(weights, y0, data: Data, dt0=None, controller=None, max_steps=
         stepsize_controller=adaptive() if controller is None else controller,
         adjoint=dfx.RecursiveCheckpointAdjoint() if adjoint is None else adjoint,
         max_steps=max_steps,
-        throw=False,
     )
     return _mean_absolute_error(solution.ys, data), solution.stats["num_steps"]
 

@@ -27,7 +27,7 @@ FROZEN, END, DECLARED = -1, -2, -3
 """What the time of a mesh point depends on, if not on delays: on nothing, on t1, or on a declared jump."""
 
 JUMP, KINK = -1, 0
-"""Levels of the roots: y itself may jump, or its derivative may. A descendant at level k has its (k+1)-th derivative jump."""
+"""Levels of the roots: y itself may jump, or its derivative may. At level k the (k+1)-th derivative jumps."""
 
 
 class Sources(eqx.Module):
@@ -51,7 +51,7 @@ class Sources(eqx.Module):
 
 
 class Segment(eqx.Module):
-    """The smooth piece between two breakpoints: where it ends (a breakpoint, or t1), and which pieces of the past it sees."""
+    """The smooth piece between two breakpoints: where it ends (or t1 does), and which pieces of the past it sees."""
 
     end: Float[Array, ""]
     sides: Sides
@@ -126,6 +126,12 @@ def _candidates(sources: Sources, problem: Problem) -> tuple[Float[Array, " n"],
     echoes = roots[sources.roots[parents]] + counts.astype(problem.delays.dtype) @ problem.delays
     declared = jnp.where(sources.next_jump < jumps, roots[jnp.minimum(sources.next_jump, jumps)], jnp.inf)
     return jnp.where(sources.pointers < sources.size, echoes, jnp.inf), declared
+
+
+def latest_kinks(sources: Sources, most: int = 16) -> Float[Array, " most"]:
+    """The times of the latest sources, for a solve that continues this one; unused places hold -∞."""
+    index = sources.size - most + jnp.arange(most, dtype=jnp.int32)
+    return lax.stop_gradient(jnp.where(index >= 0, sources.times[jnp.maximum(index, 0)], -jnp.inf))
 
 
 def segment_ahead(sources: Sources, problem: Problem) -> Segment:

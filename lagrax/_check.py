@@ -28,7 +28,7 @@ def check_delays(delays: Any) -> None:
             raise ValueError(f"{name} is complex, expected a positive real number: take its real part")
         if jnp.shape(leaf) != ():
             raise ValueError(
-                f"{name} has shape {jnp.shape(leaf)}, expected a scalar: pass several delays as a tuple, list or dict of scalars"
+                f"{name} has shape {jnp.shape(leaf)}, expected a scalar: pass several delays as a tuple or dict"
             )
         value = concrete(leaf)
         if value is not None and not (np.isfinite(value) and value > 0):
@@ -38,7 +38,7 @@ def check_delays(delays: Any) -> None:
 def check_times(t0: Any, t1: Any, saveat: dfx.SaveAt, max_steps: Any) -> None:
     for name, t in (("t0", t0), ("t1", t1)):
         if jnp.shape(t) != () or jnp.issubdtype(jnp.result_type(t), jnp.complexfloating):
-            raise ValueError(f"{name} has shape {jnp.shape(t)} and dtype {jnp.result_type(t)}, expected a real scalar: pass one")
+            raise ValueError(f"{name} has shape {jnp.shape(t)} and dtype {jnp.result_type(t)}, expected one real number")
     start, end = concrete(t0), concrete(t1)
     if start is not None and end is not None and not (np.isfinite(start) and np.isfinite(end) and start < end):
         raise ValueError(
@@ -59,7 +59,7 @@ def check_times(t0: Any, t1: Any, saveat: dfx.SaveAt, max_steps: Any) -> None:
         outside = (start is not None and ts[0] < start) or (end is not None and ts[-1] > end)
         if outside:
             raise ValueError(
-                f"`saveat.ts` runs from {ts[0]} to {ts[-1]}, expected times inside [t0, t1] = [{start}, {end}]: drop the others"
+                f"`saveat.ts` runs from {ts[0]} to {ts[-1]}, expected times inside [t0, t1] = [{start}, {end}]: drop others"
             )
 
 
@@ -71,7 +71,7 @@ def check_state(name: str, state: Any) -> None:
     for path, leaf in leaves:
         where = f"{name}{jax.tree_util.keystr(path)}"
         if not eqx.is_array_like(leaf):
-            raise ValueError(f"{where} is {type(leaf).__name__}, expected an array: pass an array, a PyTree of them or a function of t")
+            raise ValueError(f"{where} is {type(leaf).__name__}, expected an array: pass arrays, or a function of t")
         if not jnp.issubdtype(jnp.result_type(leaf), jnp.inexact):
             raise ValueError(
                 f"{where} has dtype {jnp.result_type(leaf)}, expected floating point: write 1.0 for 1, or use .astype(float)"
@@ -80,15 +80,20 @@ def check_state(name: str, state: Any) -> None:
 
 def check_same_state(name: str, state: Any, expected: Any, dtypes: bool = True) -> None:
     """`state` must have the structure, shapes and dtypes of `expected`, the initial state."""
-    got, want = jax.tree.structure(state), jax.tree.structure(expected)
+    got: Any = jax.tree.structure(state)
+    want: Any = jax.tree.structure(expected)
     if got != want:
         raise ValueError(f"{name} has structure {got}, expected that of the initial state, {want}: make the two alike")
     for (path, leaf), other in zip(jax.tree_util.tree_leaves_with_path(state), jax.tree.leaves(expected), strict=True):
         where = f"{name}{jax.tree_util.keystr(path)}"
         if leaf.shape != other.shape:
-            raise ValueError(f"{where} has shape {leaf.shape}, expected {other.shape} as in the initial state: make the two alike")
+            raise ValueError(
+                f"{where} has shape {leaf.shape}, expected {other.shape} as in the initial state: make the two alike"
+            )
         if dtypes and leaf.dtype != other.dtype:
-            raise ValueError(f"{where} has dtype {leaf.dtype}, expected {other.dtype} as in the initial state: cast one of them")
+            raise ValueError(
+                f"{where} has dtype {leaf.dtype}, expected {other.dtype} as in the initial state: cast one of them"
+            )
         if jnp.issubdtype(leaf.dtype, jnp.complexfloating) and not jnp.issubdtype(other.dtype, jnp.complexfloating):
             raise ValueError(f"{where} is complex but the initial state is real: make the initial state complex")
 
@@ -97,8 +102,9 @@ def check_vector_field(vector_field: Callable, t, y: Any, delayed: Any, args: An
     """Traces the vector field once; its output must be shaped like the state."""
     try:
         out = eqx.filter_eval_shape(vector_field, t, y, delayed, args)
-    except TypeError as error:
-        if "positional argument" not in str(error):
-            raise
-        raise ValueError(f"the vector field could not be called ({error}), expected f(t, y, delayed, args)") from error
+    except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
+        raise ValueError(
+            f"the vector field failed ({error}) when called as f(t, y, delayed, args) with `delayed` of structure "
+            f"{jax.tree.structure(delayed)}, expected it to take `delayed` in the structure of `delays`: make the two alike"
+        ) from error
     check_same_state("the vector field's output", out, y, dtypes=False)

@@ -18,7 +18,7 @@ def event_values(conditions: PyTree, t, y: PyTree, args: PyTree) -> PyTree[Array
     def value(condition):
         out = condition(t, y, args)
         shape, dtype = jnp.shape(out), jnp.result_type(out)
-        if shape != () or not (dtype == bool or jnp.issubdtype(dtype, jnp.floating)):
+        if shape != () or not (dtype == jnp.bool_ or jnp.issubdtype(dtype, jnp.floating)):
             raise ValueError(
                 f"an event condition returned shape {shape} and dtype {dtype}, expected one boolean or one real number: "
                 "reduce it to a scalar"
@@ -32,7 +32,7 @@ def triggered(old: PyTree[Array], new: PyTree[Array], directions: PyTree[Any]) -
     """Which condition became true or changed sign between two steps; the first only, if several did."""
 
     def crossed(direction, before, after):
-        if after.dtype == bool:
+        if after.dtype == jnp.bool_:
             return after
         up, down = (before <= 0) & (after > 0), (before >= 0) & (after < 0)
         return up | down if direction is None else (up if direction else down)
@@ -60,12 +60,12 @@ def locate_event(event: dfx.Event, problem, args, trajectory):
         values = jax.tree.leaves(event_values(event.cond_fn, t, problem.unravel(state(t)), args))
         out = t - t_end
         for hit, value in zip(mask, values, strict=True):
-            if value.dtype != bool:
+            if value.dtype != jnp.bool_:
                 out = jnp.where(hit, value.astype(t.dtype), out)
         return out
 
     bounds = {"lower": row_start(row), "upper": row_end(row)}
-    found = optx.root_find(residual, event.root_finder, t_end, options=bounds, throw=False)
+    found: optx.Solution = optx.root_find(residual, event.root_finder, t_end, options=bounds, throw=False)
     lost = happened & (found.result != optx.RESULTS.successful)
     result = RESULTS.where(lost, RESULTS.promote(found.result), result)
     t = jnp.where(happened, found.value, t_end)

@@ -11,6 +11,8 @@ Under `vmap` the loop runs until the slowest lane is done, and a finished lane o
 nothing is selected over whole buffers.
 """
 
+from typing import Any
+
 import diffrax as dfx
 import equinox as eqx
 import jax
@@ -76,13 +78,13 @@ class Plan(eqx.Module):
 class Trajectory(eqx.Module):
     """The accepted steps and how they hang together: all that saving, events and adjoints work from.
 
-    `links[i]` holds, for step i, the row read at each node by each delay, the delays' breakpoint pointers, and what the time
-    of the step's end depends on (`pass_breakpoint`).
+    `links[i]` holds, for step i, the row read at each node by each delay, the delays' breakpoint pointers, and what the
+    time of the step's end depends on (`pass_breakpoint`): int32 of shape (steps, nodes n + n + 1), or None if not recorded.
     """
 
     rows: Inexact[Array, "rows row"]
     starts: Float[Array, " starts"]
-    links: Int[Array, "steps link"] | None
+    links: Any
     sources: Sources
     t_end: Float[Array, ""]
     y_end: Inexact[Array, " d"]
@@ -102,7 +104,7 @@ class Carry(eqx.Module):
     plan: Plan
     rows: Inexact[Array, "rows row"]
     starts: Float[Array, " starts"]
-    links: Int[Array, "steps link"] | None
+    links: Any
     count: Int[Array, ""]
     attempts: Int[Array, ""]
     arrived: Bool[Array, ""]
@@ -160,7 +162,7 @@ def _able(carry: Carry, setup: Setup) -> Bool[Array, ""]:
 
 def _evaluations(carry: Carry, sources: Sources, setup: Setup) -> Int[Array, ""]:
     """How often the vector field was evaluated: at the start, to select the first step, and in the steps."""
-    starts = sources.jumps if setup.method.reuses_last else carry.count
+    starts = sources.jumps + (0 if setup.method.reuses_last else carry.attempts)
     selecting = 2 if setup.dt0 is None and setup.adaptive else 0
     each = setup.method.stages - 1 + (setup.adaptive and setup.method.probe is not None)
     return 1 + selecting + carry.attempts * each + starts
@@ -219,7 +221,9 @@ def _first_step(problem: Problem, setup: Setup) -> tuple[Float[Array, ""], PyTre
     return lax.stop_gradient((jnp.asarray(target, problem.t0.dtype), jax.tree.map(jnp.asarray, state)))
 
 
-def _plan(t, target, rows, starts, pointers: Int[Array, " n"], count, segment: Segment, problem: Problem, setup: Setup) -> Plan:
+def _plan(
+    t, target, rows, starts, pointers: Int[Array, " n"], count, segment: Segment, problem: Problem, setup: Setup
+) -> Plan:
     """Where the next step ends, and the delayed states that its stages will see."""
     method, delays = setup.method, problem.delays
     window = jax.vmap(lambda pointer: lax.dynamic_slice_in_dim(starts, pointer, WINDOW))(pointers)
@@ -303,7 +307,8 @@ def _enter(carry: Carry, old: Sources, problem: Problem, setup: Setup) -> tuple[
     plan = _plan(carry.t, carry.plan.target, carry.rows, carry.starts, pointers, carry.count, segment, problem, setup)
     # The carried slope is the limit from the left, and at t0 there is none yet.
     fresh = (sources.jumps > old.jumps) | (carry.attempts == 0)
-    slope = jnp.where(fresh, problem.field(carry.t, carry.y, plan.delayed[0]), carry.slope)
+    start = lambda: jnp.where(fresh, problem.field(carry.t, carry.y, plan.delayed[0]), carry.slope)
+    slope = lax.cond(unvmap_any(fresh), start, lambda: carry.slope)
     broken = (carry.result == RESULTS.successful) & ~jnp.all(jnp.isfinite(slope))
     result = RESULTS.where(broken, RESULTS.field_nonfinite, carry.result)
     fields = lambda c: (c.links, c.plan, c.slope, c.result, c.arrived)
@@ -316,7 +321,7 @@ def _judge(carry: Carry, step: Step, problem: Problem, setup: Setup):
     frozen = lambda tree: jax.tree.map(lax.stop_gradient, tree)
     t, t_end, y, y_end, error = frozen((carry.t, carry.plan.t_end, carry.y, step.y_end, step.error))
     estimate = None if error is None else problem.unravel(jnp.where(jnp.isnan(error), jnp.inf, error))
-    order = setup.solver.error_order(dfx.ODETerm(lambda t, y, args: y))
+    order: Any = setup.solver.error_order(dfx.ODETerm(lambda t, y, args: y))
     keep, _, target, _, state, result = setup.controller.adapt_step_size(
         t, t_end, problem.unravel(y), problem.unravel(y_end), None, estimate, order, carry.controller_state
     )

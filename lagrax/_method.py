@@ -11,6 +11,7 @@ rule without knowing which solver wrote it.
 
 import dataclasses
 import functools as ft
+from typing import Any
 
 import diffrax as dfx
 import jax
@@ -83,7 +84,7 @@ class Method:
         return int(np.sum(self.nodes <= 1)) - 1
 
 
-def method_of(solver: dfx.AbstractSolver) -> Method:
+def method_of(solver: Any) -> Method:
     """The numbers of a diffrax explicit or diagonally implicit Runge–Kutta solver."""
     if type(solver) is dfx.Euler:
         one = np.ones(1)
@@ -133,7 +134,7 @@ def _bootstrap(method: Method, points: np.ndarray) -> Method:
     system = np.vstack([np.ones(degree), powers * slopes_at[:, None] ** (powers - 1)])
     known = [0, method.end, *range(method.stages, stages)]
     dense = np.linalg.solve(system, np.vstack([b, np.eye(stages)[known]]))
-    error = np.pad(method.b_error, (0, len(points)))
+    error = None if method.b_error is None else np.pad(method.b_error, (0, len(points)))
     return dataclasses.replace(method, a=a, b=b, b_error=error, c=np.append(method.c, points), dense=dense)
 
 

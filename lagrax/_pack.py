@@ -6,6 +6,7 @@ vector per dtype saves a kernel and a copy for each of them, and keeps the body 
 """
 
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +20,8 @@ class Packing:
     """How the small arrays of a PyTree are laid out in vectors (booleans travel as int32)."""
 
     def __init__(self, like: PyTree[Array]):
-        leaves, self.structure = jax.tree.flatten(like)
+        leaves, structure = jax.tree.flatten(like)
+        self.structure: Any = structure
         self.leaves = [(leaf.shape, leaf.dtype) for leaf in leaves]
         self.small = [leaf.size <= SMALL for leaf in leaves]
         carried = [jnp.dtype(jnp.int32) if leaf.dtype == bool else leaf.dtype for leaf in leaves]

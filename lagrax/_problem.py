@@ -38,7 +38,8 @@ class Problem(eqx.Module):
     def initial_function(self, times: Float[Array, " times"]) -> Inexact[Array, "times d"]:
         """The history at several times before t0."""
         if callable(self.history):
-            return jax.vmap(lambda t: ravel(self.history(t), self.y0.dtype))(times)
+            history: Any = self.history
+            return jax.vmap(lambda t: ravel(history(t), self.y0.dtype))(times)
         return jnp.broadcast_to(self.history, (*times.shape, *self.history.shape))
 
 

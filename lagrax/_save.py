@@ -20,7 +20,9 @@ def save(
 ) -> tuple[PyTree, PyTree]:
     """(ts, ys) with the structure of `saveat.subs`; places that the solution did not reach hold infinity, as in diffrax."""
     is_sub = lambda x: isinstance(x, dfx.SubSaveAt)
-    saved = jax.tree.map(lambda sub: _save_sub(sub, trajectory, t_final, y_final, problem, args), saveat.subs, is_leaf=is_sub)
+    saved = jax.tree.map(
+        lambda sub: _save_sub(sub, trajectory, t_final, y_final, problem, args), saveat.subs, is_leaf=is_sub
+    )
     is_pair = lambda x: isinstance(x, tuple) and len(x) == 2 and isinstance(x[0], jax.Array)
     return (
         jax.tree.map(lambda pair: pair[0], saved, is_leaf=is_pair),

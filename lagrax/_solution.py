@@ -9,7 +9,7 @@ from ._history import evaluate, split_rows, step_index
 from ._problem import Problem
 
 
-class RESULTS(dfx.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
+class RESULTS(dfx.RESULTS):
     """diffrax's result codes, and those that only a delay equation has."""
 
     successful = ""
@@ -34,8 +34,7 @@ class DenseSolution(dfx.AbstractPath):
     count: Int[Array, ""]
     problem: Problem
     kinks: Float[Array, " kinks"]
-    """Times in [t0, t1] where a derivative of low order jumps; unused places are +∞."""
-    kink_levels: Int[Array, " kinks"]
+    """The latest times at which a derivative of low order jumps; unused places hold -∞."""
     t_end: Float[Array, ""]
 
     @property
@@ -66,4 +65,3 @@ class DenseSolution(dfx.AbstractPath):
 def failed(result: RESULTS):
     """Whether a solve ended for another reason than success or an event."""
     return jnp.asarray((result != RESULTS.successful) & (result != RESULTS.event_occurred))
-

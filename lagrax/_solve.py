@@ -11,6 +11,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PyTree
 
 from ._adjoint import AbstractAdjoint, DiscreteAdjoint
+from ._breakpoints import latest_kinks
 from ._check import check_delays, check_same_state, check_state, check_times, check_vector_field, concrete
 from ._compat import use_stepsize_tol
 from ._event import locate_event
@@ -32,14 +33,14 @@ def ddesolve(
     args: PyTree = None,
     *,
     y0: PyTree = None,
-    saveat: dfx.SaveAt = dfx.SaveAt(t1=True),  # noqa: B008
-    stepsize_controller: dfx.AbstractStepSizeController = dfx.PIDController(rtol=1e-3, atol=1e-6),  # noqa: B008
-    adjoint: AbstractAdjoint = DiscreteAdjoint(),  # noqa: B008
+    saveat: dfx.SaveAt = dfx.SaveAt(t1=True),
+    stepsize_controller: dfx.AbstractStepSizeController = dfx.PIDController(rtol=1e-3, atol=1e-6),
+    adjoint: AbstractAdjoint = DiscreteAdjoint(),
     jump_ts: Any = None,
     event: dfx.Event | None = None,
-    max_steps: int = 4096,
+    max_steps: int | None = 4096,
     throw: bool = True,
-    progress_meter: dfx.AbstractProgressMeter = dfx.NoProgressMeter(),  # noqa: B008
+    progress_meter: dfx.AbstractProgressMeter = dfx.NoProgressMeter(),
 ) -> dfx.Solution:
     """Solves a delay differential equation `y'(t) = f(t, y(t), y(t - τ), args)` from t0 to t1 > t0.
 
@@ -79,8 +80,15 @@ def ddesolve(
     check_times(t0, t1, saveat, max_steps)
     if dt0 is None and not isinstance(stepsize_controller, dfx.AbstractAdaptiveStepSizeController | dfx.StepTo):
         raise ValueError("dt0 is None, expected the step size when steps are fixed: pass dt0 or an adaptive controller")
-    if dt0 is not None and concrete(dt0) is not None and not concrete(dt0) > 0:
+    step = None if dt0 is None else concrete(dt0)
+    if step is not None and not step > 0:
         raise ValueError(f"dt0 = {dt0}, expected a positive step: time runs forwards")
+    method = method_of(solver)
+    if method.b_error is None and isinstance(stepsize_controller, dfx.AbstractAdaptiveStepSizeController):
+        raise ValueError(
+            f"{type(solver).__name__} has no error estimate, expected one for adaptive steps: pass dt0 and "
+            "stepsize_controller=diffrax.ConstantStepSize()"
+        )
     solver = _with_tolerances(solver, stepsize_controller)
     state = _initial_state(history, y0, t0)
     if isinstance(history, dfx.Solution) and history.interpolation is None:
@@ -112,7 +120,8 @@ def _initial_state(history: Any, y0: PyTree, t0: Any) -> PyTree[Array]:
         return jax.tree.map(jnp.asarray, history)
     check_state("y0", y0)
     y0 = jax.tree.map(jnp.asarray, y0)
-    if jax.tree.structure(history) == jax.tree.structure(y0):
+    structure: Any = jax.tree.structure(history)
+    if structure == jax.tree.structure(y0):
         # A plain Python number has no precision of its own.
         history = jax.tree.map(lambda h, y: jnp.asarray(h, y.dtype if isinstance(h, float) else None), history, y0)
     check_same_state("history", history, y0)
@@ -155,7 +164,7 @@ def _solve(
         y0=y0,
         t0=time(t0),
         t1=time(t1),
-        jump_ts=jnp.zeros(0, dtype) if jump_ts is None else jnp.sort(time(jump_ts).reshape(-1)),
+        jump_ts=jnp.sort(jnp.concatenate([time(ts).reshape(-1) for ts in _declared(jump_ts, history)])),
         events=None if event is None else _convert_events(event, time(t0), state, args),
         unravel=unravel,
         delay_structure=structure,
@@ -174,6 +183,13 @@ def _solve(
     return _finish(trajectory, problem, setup, saveat, event, args)
 
 
+def _declared(jump_ts: Any, history: Any) -> list[Any]:
+    """The jumps that were declared, and the kinks that a solution to be continued brings along."""
+    given = [] if jump_ts is None else jump_ts
+    dense: Any = history.interpolation if isinstance(history, dfx.Solution) else None
+    return [given] if dense is None else [given, dense.kinks]
+
+
 def _convert_events(event: dfx.Event, t: Float[Array, ""], state: PyTree, args: PyTree) -> PyTree:
     return jax.tree.map(lambda f: eqx.filter_closure_convert(f, t, state, args), event.cond_fn, is_leaf=callable)
 
@@ -189,25 +205,22 @@ def _finish(trajectory: Trajectory, problem: Problem, setup: Setup, saveat, even
             valid = jnp.all(ts[1:] >= ts[:-1]) & (ts[0] >= problem.t0) & (ts[-1] <= problem.t1)
             result = RESULTS.where(valid | failed(result), result, RESULTS.bad_ts)
     ts, ys = (None, None) if saveat.subs is None else save(saveat, trajectory, t_final, y_final, problem, args)
-    frozen = jax.lax.stop_gradient
-    sources = trajectory.sources
-    dense = DenseSolution(
-        trajectory.rows, trajectory.starts, trajectory.count, problem, frozen(sources.times), sources.levels, t_final
-    )
+    kinks = latest_kinks(trajectory.sources)
+    dense: Any = DenseSolution(trajectory.rows, trajectory.starts, trajectory.count, problem, kinks, t_final)
     stats = {
         "num_steps": trajectory.attempts,
         "num_accepted_steps": trajectory.count,
         "num_rejected_steps": trajectory.attempts - trajectory.count,
         "max_steps": setup.max_steps,
         "num_evaluations": trajectory.evaluations,
-        "t_reached": frozen(t_final),
+        "t_reached": jax.lax.stop_gradient(t_final),
     }
     return dfx.Solution(
         t0=problem.t0,
         t1=t_final,
         ts=ts,
         ys=ys,
-        interpolation=dense if saveat.dense else None,  # pyright: ignore[reportArgumentType]
+        interpolation=dense if saveat.dense else None,
         stats=stats,
         result=result,
         solver_state=None,
@@ -235,11 +248,12 @@ def _with_tolerances(solver: dfx.AbstractSolver, controller: dfx.AbstractStepSiz
 def _raise_if_failed(solution: dfx.Solution) -> dfx.Solution:
     """Raises with the time reached when that is known, else leaves a check in the traced program."""
     result: Any = solution.result
+    results: Any = RESULTS
     bad = failed(result)
     if isinstance(bad, jax.core.Tracer) or bad.ndim:
         return result.error_if(solution, bad)
     if bad:
-        message = RESULTS[result]
+        message = results[result]
         reached = solution.stats["t_reached"]
         raise eqx.EquinoxRuntimeError(f"{message} (The solve stopped at t = {reached}.)")
     return solution

@@ -4,6 +4,8 @@ A step never outruns the smallest delay, so what its stages see of the past is k
 all stages at once, and the step itself is that of an ordinary differential equation.
 """
 
+from typing import Any
+
 import diffrax as dfx
 import equinox as eqx
 import jax.numpy as jnp
@@ -77,7 +79,8 @@ def _explicit_step(method, problem, t, t_end, y, slope, delayed) -> Step:
         slopes.append(problem.field(s, y + h * combine(a, slopes), delayed[node]))
     y_end = y + h * combine(method.b, slopes)
     error = None if method.b_error is None else h * combine(method.b_error, slopes)
-    return Step(y_end, error, [h * slope for slope in slopes], slopes[method.end], dfx.RESULTS.successful)
+    success: Any = dfx.RESULTS.successful
+    return Step(y_end, error, [h * slope for slope in slopes], slopes[method.end], success)
 
 
 def _diffrax_step(solver, method, problem, t, t_end, y, slope, delayed) -> Step:

@@ -3,10 +3,11 @@
 import diffrax as dfx
 import jax
 import jax.numpy as jnp
-import lagrax as lx
 import numpy as np
 import optimistix as optx
 import pytest
+
+import lagrax as lx
 
 from .problems import KNOWN, decay, decay_solution, jump_solution
 
@@ -48,9 +49,7 @@ def solve_two_delays(solver, controller, dt, ts):
     ).ys  # fmt: skip
 
 
-KVAERNO5 = dfx.Kvaerno5(
-    root_finder=dfx.VeryChord(rtol=1e-12, atol=1e-12, norm=optx.max_norm), root_find_max_steps=50
-)
+KVAERNO5 = dfx.Kvaerno5(root_finder=dfx.VeryChord(rtol=1e-12, atol=1e-12, norm=optx.max_norm), root_find_max_steps=50)
 
 ORDERS = [
     (dfx.Euler(), 1, 400),

@@ -4,11 +4,12 @@ import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import lagrax as lx
 import numpy as np
 import optimistix as optx
 import pytest
 from jax.flatten_util import ravel_pytree
+
+import lagrax as lx
 
 from .problems import decay, hutchinson
 
@@ -174,7 +175,9 @@ def test_event_time():
 
     def crossing(a):
         event = dfx.Event(lambda t, y, args, **kwargs: y - 0.2, optx.Newton(1e-12, 1e-12))
-        sol = lx.ddesolve(lx.DelayTerm(decay, 1.0), dfx.Tsit5(), 0.0, 5.0, None, 1.0, a, event=event, stepsize_controller=TIGHT)
+        sol = lx.ddesolve(
+            lx.DelayTerm(decay, 1.0), dfx.Tsit5(), 0.0, 5.0, None, 1.0, a, event=event, stepsize_controller=TIGHT
+        )
         return sol.ts[0]
 
     np.testing.assert_allclose(jax.value_and_grad(crossing)(2.0), [0.4, -0.2], rtol=1e-8)

@@ -97,8 +97,8 @@ def _walk_back(trajectory: Trajectory, rows_bar, y_bar, problem: Problem, pertur
             _, transpose = jax.vjp(step, times, y, coefficients, variables)
             (*ends_bar, intervals_bar), y_bar, coefficients_bar, variables_bar = transpose((y_bar, row_bar))
         else:
-            step = lambda y, coefficients, variables: replay(times, y, coefficients, variables, links, sides)
-            _, transpose = jax.vjp(step, y, coefficients, variables)
+            fixed_times = lambda y, coefficients, variables: replay(times, y, coefficients, variables, links, sides)
+            _, transpose = jax.vjp(fixed_times, y, coefficients, variables)
             y_bar, coefficients_bar, variables_bar = transpose((y_bar, row_bar))
             ends_bar, intervals_bar = times[:2], jnp.zeros_like(intervals)
         past_bar = jnp.concatenate([intervals_bar.astype(rows.dtype), coefficients_bar], axis=-1)

@@ -1,0 +1,132 @@
+"""Bad input is told in one sentence before anything runs; what only shows at run time becomes a result code."""
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import pytest
+
+import lagrax as lx
+
+from .problems import decay
+
+
+def solve(delays=1.0, history=1.0, t0=0.0, t1=2.0, dt0=None, field=decay, args=1.0, solver=None, **kwargs):
+    solver = dfx.Tsit5() if solver is None else solver
+    return lx.ddesolve(lx.DelayTerm(field, delays), solver, t0, t1, dt0, history, args, **kwargs)
+
+
+pair = lambda t, y, delayed, args: delayed[0] + delayed[1]
+
+STATIC = {
+    "negative delay": (dict(delays=-1.0), "delays = -1.0, expected a positive"),
+    "zero delay": (dict(delays={"a": 0.0}), r"delays\['a'\] = 0.0, expected a positive"),
+    "NaN delay": (dict(delays=float("nan")), "delays = nan, expected a positive finite"),
+    "complex delay": (dict(delays=1j), "delays is complex"),
+    "vector of delays": (dict(delays=jnp.ones(2)), r"delays has shape \(2,\), expected a scalar"),
+    "word as delay": (dict(delays="one"), "delays is str, expected a positive number"),
+    "no delay": (dict(delays=()), "got no delays"),
+    "other structure": (dict(delays=(1.0, 2.0), field=lambda t, y, d, a: d["x"]), "structure of `delays`"),
+    "too few delayed": (dict(delays={"a": 1.0}, field=pair), "structure of `delays`"),
+    "history shape": (dict(history=jnp.ones(2), y0=jnp.ones(3)), r"history has shape \(2,\), expected \(3,\)"),
+    "history dtype": (dict(history=jnp.ones(2, jnp.float32), y0=jnp.ones(2)), "history has dtype float32, expected float64"),
+    "history structure": (dict(history={"a": 1.0}, y0=1.0), "history has structure"),
+    "history function": (dict(history=lambda t: jnp.ones(2) * t, y0=1.0), r"history has shape \(2,\)"),
+    "history word": (dict(history="past"), "history is str, expected an array"),
+    "empty history": (dict(history=None), "history has no arrays"),
+    "unsorted ts": (dict(saveat=dfx.SaveAt(ts=jnp.array([1.0, 0.5]))), "not sorted"),
+    "ts outside": (dict(saveat=dfx.SaveAt(ts=jnp.array([1.0, 2.5]))), r"inside \[t0, t1\]"),
+    "nothing saved": (dict(saveat=dfx.SaveAt()), "saves nothing"),
+    "backwards": (dict(t1=-1.0), "only solved forwards"),
+    "empty interval": (dict(t1=0.0), "expected finite t0 < t1"),
+    "vector t0": (dict(t0=jnp.zeros(2)), "t0 has shape"),
+    "integer state": (dict(history=1), "history has dtype int64, expected floating point"),
+    "integer y0": (dict(y0=jnp.array([1, 2])), "y0 has dtype int64"),
+    "field structure": (dict(field=lambda t, y, d, a: (y, y)), "the vector field's output has structure"),
+    "field shape": (dict(field=lambda t, y, d, a: jnp.ones(3)), r"output has shape \(3,\), expected \(\)"),
+    "field signature": (dict(field=lambda t, y, a: y), "called as f"),
+    "complex field": (dict(field=lambda t, y, d, a: y * 1j), "make the initial state complex"),
+    "solver": (dict(solver=dfx.KenCarp4()), "got solver KenCarp4"),
+    "no step": (dict(stepsize_controller=dfx.ConstantStepSize()), "dt0 is None"),
+    "negative step": (dict(dt0=-0.1), "dt0 = -0.1, expected a positive step"),
+    "no max_steps": (dict(max_steps=None), "max_steps = None, expected a positive integer"),
+    "tolerances": (
+        dict(solver=dfx.Kvaerno3(), dt0=0.1, stepsize_controller=dfx.ConstantStepSize()),
+        "without rtol, atol, norm",
+    ),
+    "event": (dict(event=dfx.Event(lambda t, y, args, **kwargs: jnp.ones(2))), "one boolean or one real number"),
+    "estimate": (dict(solver=dfx.Euler()), "Euler has no error estimate"),
+}
+
+
+@pytest.mark.parametrize("kwargs, message", STATIC.values(), ids=STATIC)
+def test_static_mistakes(kwargs, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        solve(**kwargs)
+    assert "\n" not in str(caught.value).split("\n-----")[0]
+
+
+def test_dense_solution_is_asked_for():
+    first = solve()
+    with pytest.raises(ValueError, match="dense"):
+        solve(t0=2.0, t1=3.0, history=first)
+
+
+def failing(**kwargs):
+    return eqx.filter_jit(lambda: solve(throw=False, **kwargs))()
+
+
+def test_too_few_steps():
+    sol = failing(max_steps=1)
+    assert sol.result == lx.RESULTS.max_steps_reached
+    assert 0 < sol.stats["t_reached"] < 2
+    with pytest.raises(eqx.EquinoxRuntimeError, match=r"max_steps.*stopped at t = "):
+        solve(max_steps=1)
+
+
+@pytest.mark.parametrize("controller, dt0", [(dfx.PIDController(rtol=1e-3, atol=1e-6), None), (dfx.ConstantStepSize(), 0.1)])
+def test_nan_from_the_vector_field(controller, dt0):
+    field = lambda t, y, delayed, args: jnp.where(t < 0.75, -delayed, jnp.nan)
+    kwargs = dict(field=field, stepsize_controller=controller, dt0=dt0)
+    sol = failing(**kwargs)
+    assert sol.result == lx.RESULTS.field_nonfinite
+    assert abs(sol.stats["t_reached"] - 0.75) < 0.11
+    with pytest.raises(eqx.EquinoxRuntimeError, match=r"NaN or infinity.*stopped at t = 0\.[78]"):
+        solve(**kwargs)
+
+
+def test_nan_at_the_start():
+    assert failing(field=lambda t, y, delayed, args: y * jnp.nan).result == lx.RESULTS.field_nonfinite
+
+
+def test_values_known_only_at_run_time():
+    run = jax.jit(lambda tau, t1: solve(tau, t1=t1, throw=False).result == lx.RESULTS.successful)
+    assert run(1.0, 2.0) and not run(-1.0, 2.0) and not run(jnp.nan, 2.0) and not run(1.0, -1.0)
+    delay = jax.jit(lambda tau: solve(tau, throw=False).result == lx.RESULTS.bad_delay)
+    assert delay(0.0)
+    saved = jax.jit(lambda ts: solve(saveat=dfx.SaveAt(ts=ts), throw=False).result == lx.RESULTS.bad_ts)
+    assert saved(jnp.array([1.0, 0.5])) and saved(jnp.array([1.0, 3.0])) and not saved(jnp.array([0.5, 1.0]))
+
+
+def test_failure_inside_jit_is_raised():
+    with pytest.raises(eqx.EquinoxRuntimeError, match="A delay is not a positive"):
+        eqx.filter_jit(lambda tau: solve(tau).ys)(jnp.array(-1.0))
+
+
+def test_dtmin_reached():
+    controller = dfx.PIDController(rtol=1e-8, atol=1e-8, dtmin=0.3, force_dtmin=False)
+    fast = lambda t, y, delayed, args: -50 * y + delayed
+    assert failing(stepsize_controller=controller, dt0=0.5, field=fast).result == lx.RESULTS.dt_min_reached
+
+
+def test_fused_loops_come_first(monkeypatch):
+    jax.block_until_ready(jnp.ones(1) + 1)
+    with pytest.raises(RuntimeError, match="right after the imports"):
+        lx.fuse_small_loops()
+    monkeypatch.setattr("lagrax._xla.backends_are_initialized", lambda: False)
+    monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=x")
+    lx.fuse_small_loops(4096)
+    import os
+
+    assert os.environ["XLA_FLAGS"].startswith("--xla_dump_to=x --xla_backend_extra_options=")
+    assert os.environ["XLA_FLAGS"].endswith("=4096")

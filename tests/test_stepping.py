@@ -1,0 +1,143 @@
+"""Step size control, events, statistics and progress."""
+
+import diffrax as dfx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optimistix as optx
+import pytest
+
+import lagrax as lx
+
+from .problems import decay, decay_solution
+
+STEPS = dfx.SaveAt(steps=True)
+
+
+def solve(controller=None, dt0=None, t1=4.0, delays=1.0, field=decay, history=1.0, args=1.0, solver=None, **kwargs):
+    controller = dfx.PIDController(rtol=1e-6, atol=1e-6) if controller is None else controller
+    solver = dfx.Tsit5() if solver is None else solver
+    kwargs = {"max_steps": 512, **kwargs}
+    return lx.ddesolve(
+        lx.DelayTerm(field, delays), solver, 0.0, t1, dt0, history, args, stepsize_controller=controller, **kwargs
+    )
+
+
+def times(sol):
+    ts = np.asarray(sol.ts)
+    return ts[np.isfinite(ts)]
+
+
+def test_fixed_steps_keep_their_grid():
+    """A breakpoint interrupts the grid and does not move it."""
+    ts = times(solve(dfx.ConstantStepSize(), 0.4, delays=0.9, saveat=STEPS))
+    grid, breakpoints = np.arange(1, 11) * 0.4, np.array([0.9, 1.8, 2.7])
+    # 0.9 · 4 = 3.6 is on the grid.
+    np.testing.assert_allclose(ts, np.sort(np.concatenate([grid, breakpoints])), atol=1e-12)
+
+
+def test_step_to():
+    wanted = jnp.array([0.0, 0.3, 0.7, 1.9, 4.0])
+    ts = times(solve(dfx.StepTo(wanted), saveat=STEPS))
+    assert set(np.asarray(wanted[1:])) <= set(ts)
+    assert {1.0, 2.0, 3.0} <= set(ts)
+    assert np.max(np.diff(ts)) <= 1.0 + 1e-12
+
+
+def test_steps_do_not_outrun_the_smallest_delay():
+    """The solution is smooth and the tolerance loose, but a step longer than the delay would read what is not there yet."""
+    sol = solve(
+        dfx.PIDController(rtol=1e-2, atol=1e-2), delays=(0.1, 2.0), field=lambda t, y, z, a: -0.5 * z[0], saveat=STEPS
+    )
+    ts = np.concatenate([[0.0], times(sol)])
+    assert np.max(np.diff(ts)) <= 0.1 + 1e-12
+    exact = decay_solution(np.array(4.0), 0.5, 0.1)
+    np.testing.assert_allclose(sol.ys[len(ts) - 2], exact, rtol=1e-3)
+
+
+def test_dtmin_exempts_steps_cut_short():
+    controller = dfx.PIDController(rtol=1e-3, atol=1e-3, dtmin=0.2, force_dtmin=False)
+    sol = solve(controller, 0.25, delays=(1.0, 1.05), field=lambda t, y, z, a: -0.3 * z[0] - 0.2 * z[1], saveat=STEPS)
+    ts = times(sol)
+    assert np.min(np.diff(ts)) < 0.06
+    assert sol.result == lx.RESULTS.successful
+
+
+def test_dtmax():
+    ts = times(solve(dfx.PIDController(rtol=1e-2, atol=1e-2, dtmax=0.3), saveat=STEPS))
+    assert np.max(np.diff(ts)) <= 0.3 * 1.011
+
+
+def test_norm_sees_the_users_structure():
+    seen = []
+
+    def norm(error):
+        seen.append(jax.tree.structure(error))
+        return optx.rms_norm(error)
+
+    solve(dfx.PIDController(rtol=1e-3, atol=1e-3, norm=norm), history={"y": 1.0}, field=lambda t, y, z, a: {"y": -z["y"]})
+    assert set(seen) == {jax.tree.structure({"y": 0.0})}
+
+
+def test_declared_jumps_are_stepped_on_and_echo():
+    field = lambda t, y, z, args: -z + jnp.where(t < 0.35, 0.0, 1.0)
+    sol = solve(dfx.PIDController(rtol=1e-9, atol=1e-9), field=field, jump_ts=jnp.array([0.35]), saveat=STEPS, t1=1.2)
+    ts = times(sol)
+    assert 0.35 in ts and 1.0 in ts
+    # Exactly: 1 - t, then + (t - 0.35); from t = 1 on, z = 1 - (t - 1) + ….
+    np.testing.assert_allclose(sol.ys[np.searchsorted(ts, 1.0)], 0.65, atol=1e-8)
+    exact = 0.65 - 0.2 + 0.2**2 / 2 + 0.2
+    np.testing.assert_allclose(sol.ys[len(ts) - 1], exact, atol=1e-8)
+    later = times(solve(field=field, jump_ts=jnp.array([0.35]), saveat=STEPS, t1=3.0))
+    assert np.any(np.isclose(later, 1.35)) and np.any(np.isclose(later, 2.35))
+
+
+@pytest.mark.parametrize("solver, stages", [(dfx.Tsit5(), 6), (dfx.Heun(), 2)], ids=["reuses", "does not"])
+def test_evaluations_are_counted(solver, stages):
+    calls = 0
+
+    def count(_):
+        nonlocal calls
+        calls += 1
+
+    def field(t, y, delayed, args):
+        jax.debug.callback(count, t)
+        return -delayed
+
+    sol = solve(dfx.PIDController(rtol=1e-3, atol=1e-3), field=field, solver=solver, t1=2.5)
+    jax.effects_barrier()
+    assert sol.stats["num_evaluations"] == calls
+    assert sol.stats["num_steps"] == sol.stats["num_accepted_steps"] + sol.stats["num_rejected_steps"]
+    assert calls >= stages * int(sol.stats["num_accepted_steps"])
+    assert sol.stats["max_steps"] == 512
+
+
+def test_event_is_located():
+    condition = lambda t, y, args, **kwargs: y - 0.2
+    event = dfx.Event(condition, optx.Newton(1e-10, 1e-10))
+    ts = jnp.array([0.1, 0.5, 0.79, 0.81, 3.0])
+    saveat = dfx.SaveAt(subs=[dfx.SubSaveAt(ts=ts), dfx.SubSaveAt(t1=True)])
+    sol = solve(event=event, saveat=saveat)
+    assert sol.result == lx.RESULTS.event_occurred
+    assert sol.event_mask
+    np.testing.assert_allclose([sol.ts[1][0], sol.ys[1][0]], [0.8, 0.2], atol=1e-9)
+    np.testing.assert_allclose(sol.ys[0][:3], 1 - ts[:3], atol=1e-9)
+    assert jnp.all(jnp.isinf(sol.ts[0][3:])) and jnp.all(jnp.isinf(sol.ys[0][3:]))
+
+
+def test_events_by_direction_and_by_truth():
+    crossing = lambda t, y, args, **kwargs: y
+    up = solve(event=dfx.Event(crossing, optx.Newton(1e-10, 1e-10), direction=True), t1=8.0)
+    down = solve(event=dfx.Event(crossing, optx.Newton(1e-10, 1e-10), direction=False), t1=8.0)
+    assert up.ts[0] > down.ts[0]
+    np.testing.assert_allclose([up.ys[0], down.ys[0]], 0.0, atol=1e-9)
+    late = solve(event=dfx.Event(lambda t, y, args, **kwargs: t > 1.5), t1=8.0)
+    assert late.result == lx.RESULTS.event_occurred and 1.5 < late.ts[0] <= 2.5
+    never = solve(event=dfx.Event(lambda t, y, args, **kwargs: y > 10), t1=2.0)
+    assert never.result == lx.RESULTS.successful and never.ts[0] == 2.0
+
+
+def test_progress_meter(capfd):
+    solve(progress_meter=dfx.TextProgressMeter())
+    jax.effects_barrier()
+    assert "100.00%" in capfd.readouterr().out
