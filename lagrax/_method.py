@@ -95,13 +95,14 @@ def method_of(solver: Any) -> Method:
             f"got solver {type(solver).__name__}, expected an explicit Runge–Kutta (Euler, Heun, Midpoint, Ralston, Bosh3, "
             "Tsit5, Dopri5, Dopri8) or ESDIRK (Kvaerno3, Kvaerno4, Kvaerno5) solver of diffrax: pass one of those"
         )
+    order: Any = solver.order(dfx.ODETerm(lambda t, y, args: y))
     method = Method(
         a=tableau.a_lower,
         b=tableau.b_sol,
         b_error=tableau.b_error,
         c=np.concatenate([[0.0], tableau.c]),
         dense=_dense_matrix(solver.interpolation_cls, tableau.b_sol.tobytes()),
-        order=solver.order(dfx.ODETerm(lambda t, y, args: y)),
+        order=order,
         reuses_last=tableau.fsal,
         implicit=tableau.implicit,
     )
