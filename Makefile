@@ -20,7 +20,7 @@ bench: .venv/bench  ## side by side with torchdde, JiTCDDE and diffrax; writes b
 	$(BIN)/python -m benchmarks
 
 docs: .venv/docs  ## the site, in site/
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 serve: .venv/docs
 	$(BIN)/mkdocs serve

@@ -15,7 +15,7 @@ def describe() -> dict[str, Any]:
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "cpu": _cpu(),
         "cores": os.cpu_count(),
-        "load": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
+        "load": os.getloadavg()[0],
         "python": platform.python_version(),
         "versions": {name: _version(name) for name in PACKAGES},
     }
@@ -24,7 +24,8 @@ def describe() -> dict[str, Any]:
 def sentence(machine: dict[str, Any]) -> str:
     versions = machine["versions"]
     names = ", ".join(f"{name} {versions[name]}" for name in ("jax", "diffrax", "torchdde", "jitcdde"))
-    return f"{machine['date'][:10]}, {machine['cores']} cores of {machine['cpu']}, Python {machine['python']}, {names}."
+    cpu = f"{machine['cores']} cores of {machine['cpu']} (load from elsewhere {machine['load']:.1f})"
+    return f"{machine['date'][:10]}, {cpu}, Python {machine['python']}, {names}."
 
 
 def _cpu() -> str:

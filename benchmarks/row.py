@@ -48,7 +48,7 @@ class AtMost:
         return lagrax / peer
 
     def met(self, ratio: float) -> bool:
-        return ratio <= self.limit
+        return 0 < ratio <= self.limit
 
     def describe(self) -> str:
         return f"≤ {self.limit:g}× the time"

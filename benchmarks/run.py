@@ -39,11 +39,8 @@ def measure(names: list[str], repetitions: int) -> list[Row]:
         start = time.perf_counter()
         for row in COMPARISONS[name].measure(repetitions):
             rows.append(row)
-            measured = ratio_cell(row.as_json())
-            print(
-                f"  {row.what:36} {measured:44} target {row.target.describe():15} [{time.perf_counter() - start:.0f} s]",
-                flush=True,
-            )
+            taken = f"[{time.perf_counter() - start:.0f} s]"
+            print(f"  {row.what:31} {ratio_cell(row.as_json()):42} target {row.target.describe():15} {taken}", flush=True)
             start = time.perf_counter()
     return rows
 

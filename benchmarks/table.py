@@ -19,19 +19,19 @@ def ratio_cell(row: Json) -> str:
     """The ratio, both times (lagrax's first) and the verdict."""
     per = "" if row["unit"] == "run" else f" per {row['unit']}"
     times = " : ".join(seconds(row["seconds"][side]["median"]) for side in ("lagrax", "peer"))
-    ratio = (
-        f"{row['ratio']:.0f}"
-        if row["ratio"] >= 20
-        else f"{row['ratio']:.2g}"
-        if row["ratio"] >= 10
-        else f"{row['ratio']:.2f}"
-    )
-    return f"{ratio}× {'met' if row['met'] else 'missed'} ({times}{per})"
+    digits = 0 if row["ratio"] >= 20 else 1 if row["ratio"] >= 10 else 2
+    return f"{row['ratio']:.{digits}f}× {'met' if row['met'] else 'missed'} ({times}{per})"
 
 
 def error_cell(row: Json) -> str:
     errors = [row["seconds"][side]["error"] for side in ("lagrax", "peer")]
-    return "" if row["quantity"] is None else f"{row['quantity']}: " + " / ".join(f"{error:.0e}" for error in errors)
+    return "" if row["quantity"] is None else f"{row['quantity']}: " + " / ".join(map(_power, errors))
+
+
+def _power(error: float) -> str:
+    """One digit and a power of ten, without the zero that Python pads it with."""
+    digit, power = f"{error:.0e}".split("e")
+    return f"{digit}e{int(power)}" if error else "0"
 
 
 def cells(default: list[Json], fused: list[Json]) -> list[tuple[str, ...]]:

@@ -8,22 +8,24 @@ from typing import Any
 import jax
 import numpy as np
 
-BLOCK = 0.01
-"""A repetition repeats its program for about this many seconds, so that short programs are timed warm and the clock's own
-cost does not show."""
+BLOCK = 0.03
+"""A repetition lasts at least this many seconds: short programs are called many times in it, and timed warm."""
 
 
 def interleave(programs: Mapping[str, Callable[[], Any]], repetitions: int) -> dict[str, np.ndarray]:
     """Seconds per call of each program, one entry per repetition.
 
-    Each program runs once to compile and once to see how long it takes. Then come the repetitions: one of the first
-    program, one of the second, …, one of the first again. Load from elsewhere hits all of them alike, so ratios of the
-    medians hold where the times themselves drift.
+    Each program runs once to compile and thrice to see how long it takes. Then come the repetitions: one of the first
+    program, one of the second, …, one of the first again. A repetition lasts about as long for all of them, with as many
+    calls as that takes: were those of the faster program shorter, it would more often slip through between two interruptions
+    by other processes. So load hits all alike, and ratios of the medians hold where the times themselves drift.
     """
-    calls = {}
+    once = {}
     for name, program in programs.items():
         _block(program, 1)
-        calls[name] = max(1, round(BLOCK / _block(program, 1)))
+        once[name] = min(_block(program, 1) for _ in range(3))
+    block = max(BLOCK, *once.values())
+    calls = {name: max(1, round(block / once[name])) for name in programs}
     seconds: dict[str, list[float]] = {name: [] for name in programs}
     collecting = gc.isenabled()
     gc.disable()

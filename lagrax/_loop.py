@@ -38,7 +38,7 @@ from ._method import Method
 from ._pack import Packing
 from ._problem import Problem
 from ._solution import RESULTS, failed
-from ._step import Step, take_step, with_output_error
+from ._step import Step, start_slope, take_step, with_output_error
 
 SNAP = 0.01
 """A step that would end within this fraction of its length from a breakpoint or t1 ends there."""
@@ -267,7 +267,7 @@ def _iterate(carry: Carry, segment: Segment, sides: Int[Array, " n"], problem: P
     pointers = jnp.maximum(kept(plan.links[method.last_node], plan.links[0]), 0)
     target = jnp.where(active, target, plan.target)
     next_plan = _plan(t, target, rows, starts, pointers, count, segment, problem, setup)
-    slope = step.slope_end if method.reuses_last else problem.field(t, y, next_plan.delayed[0])
+    slope = step.slope_end if method.reuses_last else start_slope(problem, t, y, next_plan.delayed)
     slope = kept(slope, carry.slope)
     result = RESULTS.where(keep & ~jnp.all(jnp.isfinite(slope)), RESULTS.field_nonfinite, result)
     waiting = lambda new, old: jax.tree.map(lambda a, b: jnp.where(active, a, b), new, old)
@@ -307,7 +307,7 @@ def _enter(carry: Carry, old: Sources, problem: Problem, setup: Setup) -> tuple[
     plan = _plan(carry.t, carry.plan.target, carry.rows, carry.starts, pointers, carry.count, segment, problem, setup)
     # The carried slope is the limit from the left, and at t0 there is none yet.
     fresh = (sources.jumps > old.jumps) | (carry.attempts == 0)
-    start = lambda: jnp.where(fresh, problem.field(carry.t, carry.y, plan.delayed[0]), carry.slope)
+    start = lambda: jnp.where(fresh, start_slope(problem, carry.t, carry.y, plan.delayed), carry.slope)
     slope = lax.cond(unvmap_any(fresh), start, lambda: carry.slope)
     broken = (carry.result == RESULTS.successful) & ~jnp.all(jnp.isfinite(slope))
     result = RESULTS.where(broken, RESULTS.field_nonfinite, carry.result)

@@ -6,7 +6,6 @@ import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PyTree
 
@@ -61,7 +60,8 @@ def ddesolve(
     - `stepsize_controller`: `diffrax.PIDController`, `ConstantStepSize` or `StepTo`. Fixed steps are interrupted at
       breakpoints and then go on along their own grid.
     - `adjoint`: how to differentiate: [`lagrax.DiscreteAdjoint`][] or [`lagrax.ForwardMode`][].
-    - `jump_ts`: times at which the vector field jumps, or (before t0) the history jumps or kinks. Differentiable.
+    - `jump_ts`: times at which the vector field jumps, or (before t0) the history jumps or kinks. Differentiable. Steps end
+      just before a jump and start just after it.
     - `event`: a `diffrax.Event` that stops the solve when its condition comes true or crosses zero.
     - `max_steps`: how many steps may be attempted; also the size of the memory for the history.
     - `throw`: whether failure raises an error; if not, look at `result` of the solution.
@@ -90,9 +90,12 @@ def ddesolve(
             "stepsize_controller=diffrax.ConstantStepSize()"
         )
     solver = _with_tolerances(solver, stepsize_controller)
-    state = _initial_state(history, y0, t0)
     if isinstance(history, dfx.Solution) and history.interpolation is None:
         raise ValueError("the history is a Solution without dense output, expected one solved with SaveAt(dense=True)")
+    # Plain floats become arrays here: as they are, each new value would be compiled anew.
+    term, t0, t1, dt0, args, jump_ts = _with_arrays((term, t0, t1, dt0, args, jump_ts))
+    history = history if callable(history) else _with_arrays(history)
+    state = _initial_state(history, y0, t0)
     try:
         solution = _solve(
             term, solver, t0, t1, dt0, history, args, state, y0 is not None, saveat, stepsize_controller, adjoint, jump_ts,
@@ -106,6 +109,11 @@ def ddesolve(
             "pass adjoint=lagrax.ForwardMode()"
         ) from None
     return _raise_if_failed(solution) if throw else solution
+
+
+def _with_arrays(tree: PyTree) -> PyTree:
+    """Python floats as arrays, which take on the precision of what they meet, as floats do."""
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf) if isinstance(leaf, float) else leaf, tree)
 
 
 def _initial_state(history: Any, y0: PyTree, t0: Any) -> PyTree[Array]:
@@ -123,9 +131,14 @@ def _initial_state(history: Any, y0: PyTree, t0: Any) -> PyTree[Array]:
     structure: Any = jax.tree.structure(history)
     if structure == jax.tree.structure(y0):
         # A plain Python number has no precision of its own.
-        history = jax.tree.map(lambda h, y: jnp.asarray(h, y.dtype if isinstance(h, float) else None), history, y0)
+        history = jax.tree.map(lambda h, y: jnp.asarray(h, y.dtype if _is_plain(h) else None), history, y0)
     check_same_state("history", history, y0)
     return y0
+
+
+def _is_plain(x: Any) -> bool:
+    """Whether x is, or was, a plain Python number, without a precision of its own."""
+    return isinstance(x, float) or getattr(x, "weak_type", False)
 
 
 def _history_function(history: Any):
@@ -137,7 +150,7 @@ def _history_function(history: Any):
 def _time_dtype(y: PyTree, *times: Any):
     """Time has the precision of the state, or more if the given times have more."""
     kinds = [jnp.finfo(leaf.dtype).dtype for leaf in jax.tree.leaves(y)]
-    kinds += [t.dtype for t in times if isinstance(t, jax.Array | np.ndarray) and jnp.issubdtype(t.dtype, jnp.floating)]
+    kinds += [t.dtype for t in times if eqx.is_inexact_array(t) and not _is_plain(t)]
     dtype = kinds[0]
     for kind in kinds[1:]:
         dtype = jnp.promote_types(dtype, kind)

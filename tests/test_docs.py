@@ -9,7 +9,7 @@ import sys
 import pytest
 
 ROOT = pathlib.Path(__file__).parent.parent
-PAGES = sorted(ROOT.glob("docs/**/*.md")) + [ROOT / "README.md"]
+PAGES = [*sorted(ROOT.glob("docs/**/*.md")), ROOT / "README.md"]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -20,5 +20,7 @@ def test_page(page, tmp_path):
     script.write_text("\n".join(BLOCK.findall(page.read_text())))
     cache = {"JAX_COMPILATION_CACHE_DIR": str(ROOT / ".cache" / "jax"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.2"}
     environment = {**os.environ, **cache, "MPLBACKEND": "agg"}
-    done = subprocess.run([sys.executable, script], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [sys.executable, script], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0, done.stderr[-3000:]

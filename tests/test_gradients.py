@@ -217,3 +217,11 @@ def test_no_nan_from_branches_not_taken():
 def test_jvp_through_the_default_names_forward_mode():
     with pytest.raises(TypeError, match="ForwardMode"):
         jax.jvp(lambda a: final_value(a, 1.0, 1.5), (1.0,), (1.0,))
+
+
+def test_hessian_of_the_default():
+    """Forward over reverse."""
+    f = lambda v: final_value(v[0], v[1], 3.5)
+    np.testing.assert_allclose(
+        jax.hessian(f)(jnp.array([1.0, 1.0])), jax.hessian(_decay_by_hand)(jnp.array([1.0, 1.0])), rtol=1e-6
+    )

@@ -141,3 +141,11 @@ def test_progress_meter(capfd):
     solve(progress_meter=dfx.TextProgressMeter())
     jax.effects_barrier()
     assert "100.00%" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize("condition", [lambda t: t > 0.7, lambda t: t >= 0.7], ids=["after", "from"])
+def test_either_convention_at_a_jump(condition):
+    """y' = H(t - 0.7) - y(t - 1), exactly 1 - 2 + 1.3 + 1/2 - 0.3²/2 at t = 2."""
+    field = lambda t, y, z, args: jnp.where(condition(t), 1.0, 0.0) - z
+    sol = solve(field=field, jump_ts=jnp.array([0.7]), t1=2.0)
+    np.testing.assert_allclose(sol.ys[0], 0.755, atol=1e-6)

@@ -128,3 +128,18 @@ def test_twenty_generic_delays():
     coarse, fine = run(CONTROLLER), run(tight)
     assert coarse.stats["num_steps"] < 400
     np.testing.assert_allclose(coarse.ys, fine.ys, atol=1e-6)
+
+
+def test_new_numbers_do_not_compile_again():
+    """Plain floats in times, delays, history and arguments are values, not part of the program."""
+    traces = 0
+
+    def field(t, y, delayed, args):
+        nonlocal traces
+        traces += 1
+        return -args * delayed
+
+    for a, tau, history, t1 in ((1.0, 1.0, 1.0, 2.0), (0.5, 0.7, 0.3, 2.5)):
+        lx.ddesolve(lx.DelayTerm(field, tau), dfx.Tsit5(), 0.0, t1, None, history, a)
+        first = traces if traces and a == 1.0 else first
+    assert traces == first

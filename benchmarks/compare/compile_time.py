@@ -16,17 +16,16 @@ def compile_time(repetitions: int) -> Iterator[Row]:
 
     The first of each is not counted: it pays for what is done once per process.
     """
-    arguments = jax.tree.map(
-        jnp.asarray, (neural.weights(2, 10, 2), neural.START, neural.observe(np.linspace(0, neural.T, 26)))
-    )
+    data = neural.observe(np.linspace(0, neural.T, 26))
+    arguments = jax.tree.map(jnp.asarray, (neural.weights(2, 10, 2), neural.START, data))
     seconds: dict[str, list[float]] = {"lagrax": [], "diffrax": []}
     for _ in range(1 + max(2, repetitions // 7)):
         for name, loss in (("lagrax", neural.delay_loss), ("diffrax", neural.ordinary_loss)):
             seconds[name].append(_compile(loss, arguments))
     yield Row(
         name="compile-time",
-        what="compile time of the gradient",
-        peer="diffrax, neural ODE",
+        what="compile time, spiral gradient",
+        peer="diffrax (neural ODE)",
         target=AtMost(1.5),
         lagrax=Side(np.array(seconds["lagrax"][1:])),
         other=Side(np.array(seconds["diffrax"][1:])),

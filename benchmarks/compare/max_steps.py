@@ -27,11 +27,11 @@ def max_steps(repetitions: int) -> Iterator[Row]:
         yield Row(
             name="max-steps",
             what="gradient, max_steps = 16384",
-            peer="itself, max_steps = 1024",
+            peer="itself, 1024",
             target=AtMost(1.5),
             lagrax=Side(times[LARGE], abs(float(found / expected) - 1)),
             other=Side(times[SMALL], 0.0),
-            quantity="gradient, difference",
+            quantity="difference",
             note=f"Mackey–Glass to t = {T1:g}: {int(accepted)} and {int(expected_accepted)} accepted steps.",
         )
 

@@ -17,8 +17,8 @@ DT = 0.1
 def neural_ode(repetitions: int) -> Iterator[Row]:
     """One trajectory of the spiral's network, then 100 trajectories of a wider network as one state of shape (100, 2)."""
     batch = np.random.default_rng(1).normal(size=(100, 2)).astype(np.float32)
-    yield _row("neural-ode", "gradient, neural DDE (2-10-2)", (2, 10, 2), neural.START, repetitions)
-    yield _row("neural-ode", "the same, 2-64-64-2, batch of 100", (2, 64, 64, 2), batch, repetitions)
+    yield _row("neural-ode", "gradient, neural DDE 2-10-2", (2, 10, 2), neural.START, repetitions)
+    yield _row("neural-ode", "the same, 2-64-64-2, batch 100", (2, 64, 64, 2), batch, repetitions)
 
 
 def _row(name: str, what: str, sizes: tuple[int, ...], y0: np.ndarray, repetitions: int) -> Row:
@@ -48,7 +48,7 @@ def _row(name: str, what: str, sizes: tuple[int, ...], y0: np.ndarray, repetitio
     return Row(
         name=name,
         what=what,
-        peer="diffrax, neural ODE",
+        peer="diffrax (neural ODE)",
         target=AtMost(1.0),
         lagrax=Side(times["lagrax"], neural.relative_error(delay_gradient, exact(neural.delay_loss))),
         other=Side(times["diffrax"], neural.relative_error(ordinary_gradient, exact(neural.ordinary_loss))),

@@ -36,13 +36,14 @@ def sweep(repetitions: int) -> Iterator[Row]:
         error = lambda found: float(np.median(np.abs(np.asarray(found) - exact)))
         yield Row(
             name="sweep",
-            what="1,000 of them to t = 20",
+            what="1,000 Mackey–Glass to t = 20",
             peer="JiTCDDE",
             target=Faster(20),
             lagrax=Side(times["lagrax"], error(solution.ys[::every, 0])),
             other=Side(times["JiTCDDE"] * every, error(programs["JiTCDDE"]())),
-            quantity="y(20), median",
+            quantity="y(20)",
             note=f"lagrax in one `vmap`, JiTCDDE in a loop, of which {TIMED} are timed and scaled to {LANES}. "
+            "Errors are medians over these. "
             f"lagrax keeps {_cores(programs['lagrax']):.1f} cores busy, JiTCDDE one.",
             extra={"lagrax steps of the slowest": int(solution.stats["num_steps"].max())},
         )

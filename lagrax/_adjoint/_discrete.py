@@ -20,7 +20,7 @@ from .._compat import unvmap_max
 from .._history import delayed_states, make_row, query_times, split_rows
 from .._loop import Setup, Trajectory, integrate
 from .._problem import Problem
-from .._step import take_step
+from .._step import start_slope, take_step
 from ._base import AbstractAdjoint, without_tangents
 
 
@@ -29,7 +29,7 @@ class DiscreteAdjoint(AbstractAdjoint):
 
     Gives the exact gradient of what was computed (for implicit solvers, up to the tolerance of their root finder) with
     respect to `args`, the history and what it closes over, `y0`, every delay, `t0`, `t1`, `jump_ts` and `ts`. Time is
-    proportional to the number of steps, memory to `max_steps`.
+    proportional to the number of steps, memory to `max_steps`. `jax.hessian` (forward over reverse) works too.
     """
 
     def loop(self, problem: Problem, setup: Setup) -> Trajectory:
@@ -81,7 +81,7 @@ def _walk_back(trajectory: Trajectory, rows_bar, y_bar, problem: Problem, pertur
         problem = eqx.combine(variables, constants)
         queries = query_times(method, t, t_end, problem.delays)
         delayed = delayed_states(problem, method, queries, links, intervals, coefficients, sides)
-        slope = problem.field(t, y, delayed[0])
+        slope = start_slope(problem, t, y, delayed)
         step = take_step(setup.solver, method, problem, t, t_end, y, slope, delayed)
         return step.y_end, make_row(method, t, t_end, y, step.increments, rows.dtype)
 
