@@ -12,7 +12,7 @@ BLOCK = 0.03
 """A repetition lasts at least this many seconds: short programs are called many times in it, and timed warm."""
 
 
-def interleave(programs: Mapping[str, Callable[[], Any]], repetitions: int) -> dict[str, np.ndarray]:
+def interleave(programs: Mapping[Any, Callable[[], Any]], repetitions: int) -> dict[Any, np.ndarray]:
     """Seconds per call of each program, one entry per repetition.
 
     Each program runs once to compile and thrice to see how long it takes. Then come the repetitions: one of the first
@@ -26,7 +26,7 @@ def interleave(programs: Mapping[str, Callable[[], Any]], repetitions: int) -> d
         once[name] = min(_block(program, 1) for _ in range(3))
     block = max(BLOCK, *once.values())
     calls = {name: max(1, round(block / once[name])) for name in programs}
-    seconds: dict[str, list[float]] = {name: [] for name in programs}
+    seconds: dict[Any, list[float]] = {name: [] for name in programs}
     collecting = gc.isenabled()
     gc.disable()
     try:

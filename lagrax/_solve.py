@@ -252,7 +252,7 @@ def _with_tolerances(solver: dfx.AbstractSolver, controller: dfx.AbstractStepSiz
     if missing and not isinstance(controller, dfx.AbstractAdaptiveStepSizeController):
         raise ValueError(
             f"{type(solver).__name__} has a root finder without {', '.join(missing)} and steps are fixed, expected explicit "
-            "tolerances: pass root_finder=diffrax.VeryChord(rtol=..., atol=..., norm=optimistix.max_norm)"
+            "tolerances: pass root_finder=optimistix.Newton(rtol=..., atol=...)"
         )
     where = lambda s: [getattr(s.root_finder, name) for name in missing]
     return eqx.tree_at(where, solver, [getattr(controller, name) for name in missing]) if missing else solver
