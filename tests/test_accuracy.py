@@ -50,7 +50,7 @@ def solve_two_delays(solver, controller, dt, ts):
 
 
 # (diffrax's VeryChord takes rounding for divergence where the field is linear in y, as here, and fixed steps cannot shrink.)
-KVAERNO5 = dfx.Kvaerno5(root_finder=optx.Newton(rtol=1e-10, atol=1e-10))
+KVAERNO5 = dfx.Kvaerno5(root_finder=optx.Newton(rtol=1e-11, atol=1e-11))
 
 ORDERS = [
     (dfx.Euler(), 1, 400),
@@ -62,7 +62,7 @@ ORDERS = [
     (dfx.Dopri5(), 5, 80),
     (dfx.Dopri8(), 8, 40),
     # Hermite interpolation of the past limits this ESDIRK method of order 5 to 4.
-    (KVAERNO5, 4, 40),
+    (KVAERNO5, 4, 320),
 ]
 
 
