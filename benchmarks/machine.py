@@ -24,7 +24,7 @@ def describe() -> dict[str, Any]:
 def sentence(machine: dict[str, Any]) -> str:
     versions = machine["versions"]
     names = ", ".join(f"{name} {versions[name]}" for name in ("jax", "diffrax", "torchdde", "jitcdde"))
-    cpu = f"{machine['cores']} cores of {machine['cpu']} (load from elsewhere {machine['load']:.1f})"
+    cpu = f"{machine['cores']} cores of {machine['cpu']} (load average {machine['load']:.1f} at the start)"
     return f"{machine['date'][:10]}, {cpu}, Python {machine['python']}, {names}."
 
 

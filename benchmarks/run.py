@@ -13,7 +13,7 @@ from .compare import COMPARISONS
 from .row import Row
 from .table import ratio_cell
 
-REPETITIONS, QUICK = 30, 6
+REPETITIONS, QUICK = 20, 6
 
 
 def main() -> None:

@@ -19,7 +19,7 @@ def compile_time(repetitions: int) -> Iterator[Row]:
     data = neural.observe(np.linspace(0, neural.T, 26))
     arguments = jax.tree.map(jnp.asarray, (neural.weights(2, 10, 2), neural.START, data))
     seconds: dict[str, list[float]] = {"lagrax": [], "diffrax": []}
-    for _ in range(1 + max(2, repetitions // 10)):
+    for _ in range(1 + max(2, repetitions // 6)):
         for name, loss in (("lagrax", neural.delay_loss), ("diffrax", neural.ordinary_loss)):
             seconds[name].append(_compile(loss, arguments))
     yield Row(
