@@ -241,8 +241,11 @@ def _plan(
     return Plan(t_end, target, links, delayed)
 
 
-def _iterate(carry: Carry, segment: Segment, sides: Int[Array, " n"], problem: Problem, setup: Setup) -> Carry:
-    """One attempted step. A lane of a batch that has nothing to do repeats its step and does not keep it."""
+def _iterate(carry: Carry, segment: Segment, reading: Int[Array, " n"], problem: Problem, setup: Setup) -> Carry:
+    """One attempted step. A lane of a batch that has nothing to do repeats its step and does not keep it.
+
+    `reading` are the delays' breakpoint pointers in this segment, recorded for the backward pass.
+    """
     method, plan = setup.method, carry.plan
     active = ~carry.arrived & _able(carry, setup)
     step = take_step(setup.solver, method, problem, carry.t, plan.t_end, carry.y, carry.slope, plan.delayed)
@@ -258,7 +261,7 @@ def _iterate(carry: Carry, segment: Segment, sides: Int[Array, " n"], problem: P
     links = carry.links
     if setup.record:
         depends_on = jnp.where(plan.t_end == problem.t1, END, FROZEN)
-        link = jnp.concatenate([plan.links.reshape(-1), sides, depends_on[None]])
+        link = jnp.concatenate([plan.links.reshape(-1), reading, depends_on[None]])
         links = lax.dynamic_update_index_in_dim(links, link, carry.count, axis=0)
 
     t, y, count = kept(plan.t_end, carry.t), kept(step.y_end, carry.y), carry.count + keep.astype(jnp.int32)
