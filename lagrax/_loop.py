@@ -33,7 +33,17 @@ from ._breakpoints import (
 )
 from ._compat import unvmap_any
 from ._event import event_values, triggered
-from ._history import WINDOW, delayed_states, empty_rows, empty_starts, find_rows, make_row, query_times, split_rows
+from ._history import (
+    WINDOW,
+    delayed_states,
+    empty_rows,
+    empty_starts,
+    find_rows,
+    make_row,
+    query_times,
+    read_rows,
+    split_rows,
+)
 from ._method import Method
 from ._pack import Packing
 from ._problem import Problem
@@ -237,7 +247,7 @@ def _plan(
 
     queries = query_times(method, t, t_end, delays)
     links = find_rows(window, pointers, queries, segment.sides, count)
-    delayed = delayed_states(problem, method, queries, links, *split_rows(rows[jnp.maximum(links, 0)]), segment.sides)
+    delayed = delayed_states(problem, method, queries, links, *split_rows(read_rows(rows, links)), segment.sides)
     return Plan(t_end, target, links, delayed)
 
 

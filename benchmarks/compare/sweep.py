@@ -6,6 +6,8 @@ from collections.abc import Iterator
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
 
 from .. import mackey_glass as mg
 from ..precision import double_precision
@@ -18,6 +20,8 @@ LANES, TIMED, T1, MAX_STEPS = 1000, 20, 20.0, 320
 def sweep(repetitions: int) -> Iterator[Row]:
     """lagrax solves for 1,000 constant pasts in one `vmap`, JiTCDDE for one after the other.
 
+    The first row leaves all lanes to one of JAX's devices, which runs one loop and keeps about one core busy; the second
+    splits them over as many devices as there are cores, each with a loop of its own.
     JiTCDDE has no batches, and its time is proportional to their number: every 50th is timed and the time multiplied by 50.
     Errors at t = 20 are medians over those, since a few pasts are much more sensitive than the others.
     """
@@ -28,25 +32,36 @@ def sweep(repetitions: int) -> Iterator[Row]:
         peer = with_jitcdde.compiled()
         pasts = jnp.linspace(0.2, 1.4, LANES)
         some = [float(past) for past in pasts[::every]]
-        compiled = jax.jit(jax.vmap(lambda y0: mg.solve(y0, T1, max_steps=MAX_STEPS)))
-        programs = {"lagrax": lambda: compiled(pasts), "JiTCDDE": lambda: [peer(past, T1) for past in some]}
+        lanes = jax.vmap(lambda y0: mg.solve(y0, T1, max_steps=MAX_STEPS))
+        cores = jax.make_mesh((jax.device_count(),), ("lanes",))
+        over_cores = jax.shard_map(lanes, mesh=cores, in_specs=P("lanes"), out_specs=P("lanes"), check_vma=False)
+        together, split = jax.jit(lanes), jax.jit(over_cores)
+        placed = jax.device_put(pasts, NamedSharding(cores, P("lanes")))
+        programs = {
+            "one device": lambda: together(pasts),
+            "split": lambda: split(placed),
+            "JiTCDDE": lambda: [peer(past, T1) for past in some],
+        }
         times = interleave(programs, max(3, repetitions // 3))
-        solution = compiled(pasts)
         exact = np.asarray(jax.jit(jax.vmap(lambda y0: mg.reference(y0, T1)))(pasts[::every]))
         error = lambda found: float(np.median(np.abs(np.asarray(found) - exact)))
-        yield Row(
-            name="sweep",
-            what="1,000 Mackey–Glass to t = 20",
-            peer="JiTCDDE",
-            target=Faster(20),
-            lagrax=Side(times["lagrax"], error(solution.ys[::every, 0])),
-            other=Side(times["JiTCDDE"] * every, error(programs["JiTCDDE"]())),
-            quantity="y(20)",
-            note=f"lagrax in one `vmap`, JiTCDDE in a loop, of which {TIMED} are timed and scaled to {LANES}. "
-            "Errors are medians over these. "
-            f"lagrax keeps {_cores(programs['lagrax']):.1f} cores busy, JiTCDDE one.",
-            extra={"lagrax steps of the slowest": int(solution.stats["num_steps"].max())},
-        )
+        scaled = f"JiTCDDE in a loop, of which {TIMED} are timed and scaled to {LANES}. Errors are medians over these."
+        for name, what, note in (
+            ("one device", "1,000 Mackey–Glass to t = 20", "lagrax in one `vmap`"),
+            ("split", "the same, on both cores", f"The `vmap` under `jax.shard_map` over {jax.device_count()} devices"),
+        ):
+            solution = programs[name]()
+            yield Row(
+                name=f"sweep, {name}",
+                what=what,
+                peer="JiTCDDE",
+                target=Faster(20),
+                lagrax=Side(times[name], error(np.asarray(solution.ys)[::every, 0])),
+                other=Side(times["JiTCDDE"] * every, error(programs["JiTCDDE"]())),
+                quantity="y(20)",
+                note=f"{note}, {scaled} lagrax keeps {_cores(programs[name]):.1f} cores busy, JiTCDDE one.",
+                extra={"lagrax steps of the slowest": int(solution.stats["num_steps"].max())},
+            )
 
 
 def _cores(program) -> float:

@@ -17,7 +17,7 @@ from jaxtyping import Array, Inexact, Int
 
 from .._breakpoints import mesh_cotangents, sides_at
 from .._compat import unvmap_max
-from .._history import delayed_states, make_row, query_times, split_rows
+from .._history import delayed_states, make_row, query_times, read_rows, split_rows
 from .._loop import Setup, Trajectory, integrate
 from .._problem import Problem
 from .._step import start_slope, take_step
@@ -90,7 +90,7 @@ def _walk_back(trajectory: Trajectory, rows_bar, y_bar, problem: Problem, pertur
         sides = sides_at(sources.times, sources.start, trajectory.links[i, cut : cut + n])
         row = rows[i]
         y = row[2 : 2 + problem.y0.size].astype(problem.y0.dtype)
-        intervals, coefficients = split_rows(rows[jnp.maximum(links, 0)])
+        intervals, coefficients = split_rows(read_rows(rows, links))
         times = (row[0].real, row[1].real, intervals)
         if moving:
             step = lambda times, y, coefficients, variables: replay(times, y, coefficients, variables, links, sides)
