@@ -171,7 +171,7 @@ def pass_breakpoint(sources: Sources, problem: Problem, deepest: int) -> tuple[S
     together = (echoes <= time + near) & (parent_levels > JUMP) & ~alone
     hit = ~declared & (is_first | together)
 
-    level = jnp.where(declared, KINK, jnp.min(jnp.where(hit, parent_levels + 1, deepest)))
+    level = jnp.where(declared, JUMP if problem.impulsive else KINK, jnp.min(jnp.where(hit, parent_levels + 1, deepest)))
     recorded = (level < deepest) & (sources.size < len(sources.times) - 1)
     parent = parents[first]
 

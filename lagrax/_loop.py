@@ -44,32 +44,14 @@ from ._history import (
     read_rows,
     split_rows,
 )
-from ._method import Method
 from ._pack import Packing
 from ._problem import Problem
+from ._setup import Setup
 from ._solution import RESULTS, failed
 from ._step import Step, start_slope, take_step, with_output_error
 
 SNAP = 0.01
 """A step that would end within this fraction of its length from a breakpoint or t1 ends there."""
-
-
-class Setup(eqx.Module):
-    """How to integrate. Nothing in here is differentiated."""
-
-    solver: dfx.AbstractSolver
-    controller: dfx.AbstractStepSizeController
-    dt0: Float[Array, ""] | None
-    directions: PyTree
-    meter: dfx.AbstractProgressMeter
-    max_steps: int = eqx.field(static=True)
-    method: Method = eqx.field(static=True)
-    record: bool = eqx.field(static=True, default=False)
-    """Whether to write down `links`, which a backward pass needs."""
-
-    @property
-    def adaptive(self) -> bool:
-        return isinstance(self.controller, dfx.AbstractAdaptiveStepSizeController)
 
 
 class Plan(eqx.Module):
@@ -88,14 +70,15 @@ class Plan(eqx.Module):
 class Trajectory(eqx.Module):
     """The accepted steps and how they hang together: all that saving, events and adjoints work from.
 
+    `rows` (rows, row), `starts` and `sources` are the loop's; an adjoint that keeps no steps leaves them out (None).
     `links[i]` holds, for step i, the row read at each node by each delay, the delays' breakpoint pointers, and what the
     time of the step's end depends on (`pass_breakpoint`): int32 of shape (steps, nodes n + n + 1), or None if not recorded.
     """
 
-    rows: Inexact[Array, "rows row"]
-    starts: Float[Array, " starts"]
+    rows: Any
+    starts: Any
     links: Any
-    sources: Sources
+    sources: Any
     t_end: Float[Array, ""]
     y_end: Inexact[Array, " d"]
     count: Int[Array, ""]

@@ -23,7 +23,7 @@ class Method:
     """Butcher tableau (`a`, `b`, `b_error`, `c`) and dense-output matrix of a diffrax solver, in float64 NumPy.
 
     - `a[i]` combines the stages before stage i + 1; `c[i]` is the node of stage i; `b_error` is None without an estimate.
-    - `dense` has shape (degree, stages).
+    - `dense` has shape (degree, stages); its degree is zero where the output is never read.
     - `reuses_last`: the last stage is the first of the next step (FSAL).
     """
 
@@ -57,7 +57,7 @@ class Method:
         does not reproduce; `scale` turns it into the largest error of the output itself.
         """
         degree = len(self.dense)
-        if degree + 1 >= self.order:
+        if degree == 0 or degree + 1 >= self.order:
             return None
         theta = np.linspace(0, 1, 1001)[1:-1]
         power = degree + 1
@@ -84,11 +84,11 @@ class Method:
         return int(np.sum(self.nodes <= 1)) - 1
 
 
-def method_of(solver: Any) -> Method:
-    """The numbers of a diffrax explicit or diagonally implicit Runge–Kutta solver."""
+def method_of(solver: Any, output: bool = True) -> Method:
+    """The numbers of a diffrax explicit or diagonally implicit Runge–Kutta solver, with dense output or without."""
     if type(solver) is dfx.Euler:
-        one = np.ones(1)
-        return Method((), one, None, np.zeros(1), np.ones((1, 1)), 1, reuses_last=False, implicit=False)
+        one, dense = np.ones(1), np.ones((int(output), 1))
+        return Method((), one, None, np.zeros(1), dense, 1, reuses_last=False, implicit=False)
     tableau = getattr(solver, "tableau", None)
     if not isinstance(solver, dfx.AbstractERK | dfx.AbstractESDIRK) or not isinstance(tableau, dfx.ButcherTableau):
         raise ValueError(
@@ -101,12 +101,12 @@ def method_of(solver: Any) -> Method:
         b=tableau.b_sol,
         b_error=tableau.b_error,
         c=np.concatenate([[0.0], tableau.c]),
-        dense=_dense_matrix(solver.interpolation_cls, tableau.b_sol.tobytes()),
+        dense=_dense_matrix(solver.interpolation_cls, tableau.b_sol.tobytes())[: None if output else 0],
         order=order,
         reuses_last=tableau.fsal,
         implicit=tableau.implicit,
     )
-    return _with_eighth_order_output(method) if isinstance(solver, dfx.Dopri8) else method
+    return _with_eighth_order_output(method) if output and isinstance(solver, dfx.Dopri8) else method
 
 
 def _with_eighth_order_output(method: Method) -> Method:

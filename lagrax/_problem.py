@@ -29,6 +29,10 @@ class Problem(eqx.Module):
     delay_structure: PyTreeDef = eqx.field(static=True)
     may_jump: bool = eqx.field(static=True)
     """Whether the solution may be discontinuous at t0: y0 was given, or the history is a function."""
+    impulsive: bool = eqx.field(static=True, default=False)
+    """Whether what a delay looks back at may itself be discontinuous at `jump_ts` after t0, not only its derivative."""
+    tally: Any = None
+    """A number that nothing depends on; the backward pass hands back its number of evaluations as the derivative."""
 
     def field(self, t: Float[Array, ""], y: Inexact[Array, " d"], delayed: Inexact[Array, "n d"]) -> Inexact[Array, " d"]:
         """The vector field on flat states: (t, y, the n delayed states) to y'."""

@@ -1,11 +1,13 @@
 """From a trajectory to what `saveat` asks for: plain differentiable functions of the accepted steps."""
 
+from collections.abc import Iterator
+
 import diffrax as dfx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Inexact, PyTree
 
-from ._history import evaluate, row_end, split_rows, step_index
+from ._history import row_end
 from ._loop import Trajectory
 from ._problem import Problem
 
@@ -13,15 +15,20 @@ from ._problem import Problem
 def save(
     saveat: dfx.SaveAt,
     trajectory: Trajectory,
+    observed: list[Inexact[Array, "times d"]],
     t_final: Float[Array, ""],
     y_final: Inexact[Array, " d"],
     problem: Problem,
     args: PyTree,
 ) -> tuple[PyTree, PyTree]:
-    """(ts, ys) with the structure of `saveat.subs`; places that the solution did not reach hold infinity, as in diffrax."""
+    """(ts, ys) with the structure of `saveat.subs`; places that the solution did not reach hold infinity, as in diffrax.
+
+    `observed` holds the states at the `ts` of each of the subs that has any.
+    """
+    states = iter(observed)
     is_sub = lambda x: isinstance(x, dfx.SubSaveAt)
     saved = jax.tree.map(
-        lambda sub: _save_sub(sub, trajectory, t_final, y_final, problem, args), saveat.subs, is_leaf=is_sub
+        lambda sub: _save_sub(sub, trajectory, states, t_final, y_final, problem, args), saveat.subs, is_leaf=is_sub
     )
     is_pair = lambda x: isinstance(x, tuple) and len(x) == 2 and isinstance(x[0], jax.Array)
     return (
@@ -30,13 +37,13 @@ def save(
     )
 
 
-def _save_sub(sub: dfx.SubSaveAt, trajectory, t_final, y_final, problem, args):
+def _save_sub(sub: dfx.SubSaveAt, trajectory, states: Iterator, t_final, y_final, problem, args):
     parts = []
     if sub.t0:
         parts.append((problem.t0[None], problem.y0[None]))
     if sub.ts is not None:
         ts = sub.ts.astype(problem.t0.dtype)
-        ys = solution_at(trajectory, ts, problem)
+        ys = next(states)
         # The end of the last step to the last bit, which for an event is inside the step.
         parts.append((ts, jnp.where((ts == t_final)[:, None], y_final, ys)))
     if sub.steps:
@@ -50,12 +57,6 @@ def _save_sub(sub: dfx.SubSaveAt, trajectory, t_final, y_final, problem, args):
     mask = lambda leaf: jnp.where(reached.reshape(-1, *[1] * (leaf.ndim - 1)), leaf, jnp.full_like(leaf, jnp.inf))
     ys = jax.tree.map(lambda leaf: mask(leaf) if jnp.issubdtype(leaf.dtype, jnp.inexact) else leaf, ys)
     return jnp.where(reached, ts, jnp.inf), ys
-
-
-def solution_at(trajectory: Trajectory, ts: Float[Array, " times"], problem: Problem) -> Inexact[Array, "times d"]:
-    """The solution at times in [t0, t1], from the step that ends at or after each."""
-    index = step_index(trajectory.starts, trajectory.count, ts, left=True)
-    return evaluate(*split_rows(trajectory.rows[index]), ts, problem.y0.dtype, problem.y0.size)
 
 
 def _every(n: int, trajectory: Trajectory, t_final, y_final):

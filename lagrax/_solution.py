@@ -19,6 +19,7 @@ class RESULTS(dfx.RESULTS):
     )
     bad_delay = "A delay is not a positive finite number: keep every delay above zero, for example with a bounded parameter."
     bad_times = "t1 is not after t0, or one of them is not finite: a delay equation is solved forwards, from t0 to t1 > t0."
+    bad_intervals = "`num_intervals` of the adjoint is not (t1 - t0)/delay rounded up: pass that number."
     bad_ts = "`saveat.ts` is not sorted, or leaves [t0, t1]: pass increasing times inside the interval."
 
 
@@ -49,12 +50,16 @@ class DenseSolution(dfx.AbstractPath):
         """The state at `t0`; with `t1`, the increment from `t0` to `t1`. At a kink or jump, `left` picks the limit."""
         if t1 is not None:
             return jax.tree.map(jnp.subtract, self.evaluate(t1, left=left), self.evaluate(t0, left=left))
-        t = jnp.asarray(t0, self.problem.t0.dtype)
+        return self.problem.unravel(self.state(jnp.asarray(t0, self.problem.t0.dtype), left))
+
+    def state(self, t: Float[Array, ""], left: bool = True) -> Inexact[Array, " d"]:
+        """The state at t as one vector."""
         y0 = self.problem.y0
         index = step_index(self.starts, self.count, t, left)
         solved = jnp.where(self.count > 0, evaluate(*split_rows(self.rows[index]), t, y0.dtype, y0.size), y0)
-        before = self.problem.initial_function(t[None])[0]
-        return self.problem.unravel(jnp.where(t < self.problem.t0, before, solved))
+        # Never asked beyond t0, where it need not be defined.
+        before = self.problem.initial_function(jnp.minimum(t, self.problem.t0)[None])[0]
+        return jnp.where(t < self.problem.t0, before, solved)
 
     def derivative(self, t, left: bool = True) -> PyTree[Array]:
         """The derivative of the interpolated solution at t."""

@@ -6,18 +6,18 @@ import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float, Inexact, PyTree
 
 from ._adjoint import AbstractAdjoint, DiscreteAdjoint
 from ._breakpoints import latest_kinks
 from ._check import check_delays, check_same_state, check_state, check_times, check_vector_field, concrete
-from ._compat import use_stepsize_tol
 from ._event import locate_event
-from ._loop import Setup, Trajectory
-from ._method import method_of
+from ._loop import Trajectory
 from ._problem import Problem, ravel
 from ._save import save
+from ._setup import Setup, check_steps, make_setup
 from ._solution import RESULTS, DenseSolution, failed
 from ._term import DelayTerm
 
@@ -78,20 +78,11 @@ def ddesolve(
     """
     check_delays(term.resolved_delays())
     check_times(t0, t1, saveat, max_steps)
-    if dt0 is None and not isinstance(stepsize_controller, dfx.AbstractAdaptiveStepSizeController | dfx.StepTo):
-        raise ValueError("dt0 is None, expected the step size when steps are fixed: pass dt0 or an adaptive controller")
-    step = None if dt0 is None else concrete(dt0)
-    if step is not None and not step > 0:
-        raise ValueError(f"dt0 = {dt0}, expected a positive step: time runs forwards")
-    method = method_of(solver)
-    if method.b_error is None and isinstance(stepsize_controller, dfx.AbstractAdaptiveStepSizeController):
-        raise ValueError(
-            f"{type(solver).__name__} has no error estimate, expected one for adaptive steps: pass dt0 and "
-            "stepsize_controller=diffrax.ConstantStepSize()"
-        )
-    solver = _with_tolerances(solver, stepsize_controller)
+    check_steps(solver, stepsize_controller, dt0)
+    output = event is not None or _reads_output(term, t0, t1, saveat)
     if isinstance(history, dfx.Solution) and history.interpolation is None:
         raise ValueError("the history is a Solution without dense output, expected one solved with SaveAt(dense=True)")
+    adjoint = adjoint.prepared(t0, t1, term.resolved_delays())
     # Plain floats become arrays here: as they are, each new value would be compiled anew.
     term, t0, t1, dt0, args, jump_ts = _with_arrays((term, t0, t1, dt0, args, jump_ts))
     history = history if callable(history) else _with_arrays(history)
@@ -99,7 +90,7 @@ def ddesolve(
     try:
         solution = _solve(
             term, solver, t0, t1, dt0, history, args, state, y0 is not None, saveat, stepsize_controller, adjoint, jump_ts,
-            event, max_steps, progress_meter,
+            event, max_steps, progress_meter, output,
         )  # fmt: skip
     except TypeError as error:
         if "forward-mode" not in str(error):
@@ -159,7 +150,23 @@ def _time_dtype(y: PyTree, *times: Any):
 
 @eqx.filter_jit
 def _solve(
-    term, solver, t0, t1, dt0, history, args, state, y0_given, saveat, controller, adjoint, jump_ts, event, max_steps, meter
+    term,
+    solver,
+    t0,
+    t1,
+    dt0,
+    history,
+    args,
+    state,
+    y0_given,
+    saveat,
+    controller,
+    adjoint,
+    jump_ts,
+    event,
+    max_steps,
+    meter,
+    output,
 ) -> dfx.Solution:
     delays, structure = jax.tree.flatten(term.resolved_delays())
     dtype = _time_dtype(state, t0, t1, dt0, *delays)
@@ -183,17 +190,35 @@ def _solve(
         delay_structure=structure,
         may_jump=y0_given or past is not None,
     )
-    setup = Setup(
-        solver=solver,
-        controller=jax.tree.map(lambda x: jax.lax.stop_gradient(x) if eqx.is_inexact_array(x) else x, controller).wrap(1),
-        dt0=None if dt0 is None else time(dt0),
+    setup = make_setup(
+        solver,
+        controller,
+        None if dt0 is None else time(dt0),
+        max_steps,
         directions=None if event is None else event.direction,
         meter=meter,
-        max_steps=max_steps,
-        method=method_of(solver),
+        output=output,
     )
-    trajectory = adjoint.loop(problem, setup)
-    return _finish(trajectory, problem, setup, saveat, event, args)
+    subs = _subs(saveat)
+    wanted = [time(sub.ts) for sub in subs if sub.ts is not None]
+    adjoint.check(problem, setup, saveat)
+    trajectory, ys = adjoint.solve(problem, setup, jnp.concatenate([jnp.zeros(0, dtype), *wanted]))
+    observed = jnp.split(ys, list(np.cumsum([len(ts) for ts in wanted])[:-1])) if wanted else []
+    return _finish(trajectory, observed, problem, setup, saveat, event, args)
+
+
+def _subs(saveat: dfx.SaveAt) -> list[dfx.SubSaveAt]:
+    return jax.tree.leaves(saveat.subs, is_leaf=lambda x: isinstance(x, dfx.SubSaveAt))
+
+
+def _reads_output(term: DelayTerm, t0: Any, t1: Any, saveat: dfx.SaveAt) -> bool:
+    """Whether any state between mesh points is read. The paper's image models (T = τ) look at nothing but their input:
+    rows without interpolant take a fifth of the memory."""
+    values = [concrete(t) for t in (t0, t1, *jax.tree.leaves(term.resolved_delays()))]
+    if saveat.dense or any(sub.ts is not None for sub in _subs(saveat)) or any(value is None for value in values):
+        return True
+    start, end, *delays = [float(value) for value in values if value is not None]
+    return end - start > min(delays)
 
 
 def _declared(jump_ts: Any, history: Any) -> list[Any]:
@@ -207,19 +232,23 @@ def _convert_events(event: dfx.Event, t: Float[Array, ""], state: PyTree, args: 
     return jax.tree.map(lambda f: eqx.filter_closure_convert(f, t, state, args), event.cond_fn, is_leaf=callable)
 
 
-def _finish(trajectory: Trajectory, problem: Problem, setup: Setup, saveat, event, args) -> dfx.Solution:
+def _finish(
+    trajectory: Trajectory, observed: list[Inexact[Array, "times d"]], problem: Problem, setup: Setup, saveat, event, args
+) -> dfx.Solution:
     result = trajectory.result
     t_final, y_final = trajectory.t_end, trajectory.y_end
     if event is not None:
         t_final, y_final, result = locate_event(event, problem, args, trajectory)
-    for sub in jax.tree.leaves(saveat.subs, is_leaf=lambda x: isinstance(x, dfx.SubSaveAt)):
+    for sub in _subs(saveat):
         if sub.ts is not None:
-            ts = sub.ts
-            valid = jnp.all(ts[1:] >= ts[:-1]) & (ts[0] >= problem.t0) & (ts[-1] <= problem.t1)
+            times: Array = sub.ts
+            valid = jnp.all(times[1:] >= times[:-1]) & (times[0] >= problem.t0) & (times[-1] <= problem.t1)
             result = RESULTS.where(valid | failed(result), result, RESULTS.bad_ts)
-    ts, ys = (None, None) if saveat.subs is None else save(saveat, trajectory, t_final, y_final, problem, args)
-    kinks = latest_kinks(trajectory.sources)
-    dense: Any = DenseSolution(trajectory.rows, trajectory.starts, trajectory.count, problem, kinks, t_final)
+    ts, ys = (None, None) if saveat.subs is None else save(saveat, trajectory, observed, t_final, y_final, problem, args)
+    dense: Any = None
+    if saveat.dense:
+        kinks = latest_kinks(trajectory.sources)
+        dense = DenseSolution(trajectory.rows, trajectory.starts, trajectory.count, problem, kinks, t_final)
     stats = {
         "num_steps": trajectory.attempts,
         "num_accepted_steps": trajectory.count,
@@ -233,7 +262,7 @@ def _finish(trajectory: Trajectory, problem: Problem, setup: Setup, saveat, even
         t1=t_final,
         ts=ts,
         ys=ys,
-        interpolation=dense if saveat.dense else None,
+        interpolation=dense,
         stats=stats,
         result=result,
         solver_state=None,
@@ -241,21 +270,6 @@ def _finish(trajectory: Trajectory, problem: Problem, setup: Setup, saveat, even
         made_jump=None,
         event_mask=trajectory.event_mask if event is not None else None,
     )
-
-
-def _with_tolerances(solver: dfx.AbstractSolver, controller: dfx.AbstractStepSizeController) -> dfx.AbstractSolver:
-    """Fills the tolerances of an implicit solver's root finder from the controller, as `diffeqsolve` does."""
-    if not isinstance(solver, dfx.AbstractImplicitSolver):
-        return solver
-    finder: Any = solver.root_finder
-    missing = [name for name in ("rtol", "atol", "norm") if getattr(finder, name, None) is use_stepsize_tol]
-    if missing and not isinstance(controller, dfx.AbstractAdaptiveStepSizeController):
-        raise ValueError(
-            f"{type(solver).__name__} has a root finder without {', '.join(missing)} and steps are fixed, expected explicit "
-            "tolerances: pass root_finder=optimistix.Newton(rtol=..., atol=...)"
-        )
-    where = lambda s: [getattr(s.root_finder, name) for name in missing]
-    return eqx.tree_at(where, solver, [getattr(controller, name) for name in missing]) if missing else solver
 
 
 def _raise_if_failed(solution: dfx.Solution) -> dfx.Solution:

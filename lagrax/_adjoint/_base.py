@@ -1,22 +1,43 @@
 """What every way to differentiate a solve provides."""
 
 import abc
+import dataclasses
+from typing import Any
 
+import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jaxtyping import Array, Float, Inexact, Int, PyTree
 
-from .._loop import Setup, Trajectory
+from .._history import evaluate, split_rows, step_index
+from .._loop import Trajectory
 from .._problem import Problem
+from .._setup import Setup
 
 
 class AbstractAdjoint(eqx.Module):
-    """How a solve is differentiated. Subclasses say how the trajectory depends on the problem."""
+    """How a solve is differentiated. Subclasses say how the observed states depend on the problem."""
 
     @abc.abstractmethod
-    def loop(self, problem: Problem, setup: Setup) -> Trajectory:
-        """Integrates the problem, with the derivative rule of this adjoint."""
+    def solve(
+        self, problem: Problem, setup: Setup, ts: Float[Array, " times"]
+    ) -> tuple[Trajectory, Inexact[Array, "times d"]]:
+        """Integrates the problem and observes the solution at the times `ts`, with the derivative rule of this adjoint."""
+
+    def prepared(self, t0: Any, t1: Any, delays: PyTree) -> "AbstractAdjoint":
+        """This adjoint with what it has to know before tracing taken from the arguments of the solve."""
+        return self
+
+    def check(self, problem: Problem, setup: Setup, saveat: dfx.SaveAt) -> None:
+        """Raises for a problem, or a wish for output, that this adjoint cannot serve."""
+
+
+def observe(trajectory: Trajectory, ts: Float[Array, " times"], problem: Problem) -> Inexact[Array, "times d"]:
+    """The solution at times in [t0, t1], each from the step that ends at or after it."""
+    index = step_index(trajectory.starts, trajectory.count, ts, left=True)
+    return evaluate(*split_rows(trajectory.rows[index]), ts, problem.y0.dtype, problem.y0.size)
 
 
 def without_tangents(trajectory: Trajectory) -> Trajectory:
@@ -29,3 +50,15 @@ def without_tangents(trajectory: Trajectory) -> Trajectory:
         return x
 
     return jax.tree.map(cut, trajectory)
+
+
+def with_tally(problem: Problem, tally) -> Problem:
+    """The problem with an adjoint's `tally` among its variables."""
+    return problem if tally is None else dataclasses.replace(problem, tally=jnp.asarray(tally, problem.t0.dtype))
+
+
+def count_evaluations(problem_bar: Problem, evaluations: Int[Array, ""]) -> Problem:
+    """Hands back the number of evaluations of the backward pass as the cotangent of the tally, if there is one."""
+    if problem_bar.tally is None:
+        return problem_bar
+    return eqx.tree_at(lambda p: p.tally, problem_bar, evaluations.astype(problem_bar.tally.dtype))

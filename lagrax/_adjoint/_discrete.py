@@ -18,10 +18,11 @@ from jaxtyping import Array, Inexact, Int
 from .._breakpoints import mesh_cotangents, sides_at
 from .._compat import unvmap_max
 from .._history import delayed_states, make_row, query_times, read_rows, split_rows
-from .._loop import Setup, Trajectory, integrate
+from .._loop import Trajectory, integrate
 from .._problem import Problem
+from .._setup import Setup
 from .._step import start_slope, take_step
-from ._base import AbstractAdjoint, without_tangents
+from ._base import AbstractAdjoint, count_evaluations, observe, with_tally, without_tangents
 
 
 class DiscreteAdjoint(AbstractAdjoint):
@@ -32,10 +33,14 @@ class DiscreteAdjoint(AbstractAdjoint):
     proportional to the number of steps, memory to `max_steps`. `jax.hessian` (forward over reverse) works too.
     """
 
-    def loop(self, problem: Problem, setup: Setup) -> Trajectory:
+    tally: Any = None
+    """A scalar array, or None. Its gradient is the number of times the backward pass evaluated the vector field."""
+
+    def solve(self, problem, setup, ts):
         # Only inexact arrays are differentiated; everything else of the problem is carried along.
-        variables, constants = eqx.partition(problem, eqx.is_inexact_array)
-        return without_tangents(_solve(variables, constants, setup))
+        variables, constants = eqx.partition(with_tally(problem, self.tally), eqx.is_inexact_array)
+        trajectory = without_tangents(_solve(variables, constants, setup))
+        return trajectory, observe(trajectory, ts, problem)
 
 
 @eqx.filter_custom_vjp
@@ -63,7 +68,8 @@ def _solve_bwd(trajectory: Trajectory, cotangent: Any, perturbed, variables, con
     if moving:
         t_end_bar = fill(cotangent.t_end, trajectory.t_end)
         problem_bar = _move_mesh(trajectory, rows_bar, t_end_bar, problem_bar)
-    return eqx.tree_at(lambda p: p.y0, problem_bar, problem_bar.y0 + y_bar)
+    problem_bar = eqx.tree_at(lambda p: p.y0, problem_bar, problem_bar.y0 + y_bar)
+    return count_evaluations(problem_bar, trajectory.count * setup.method.stages)
 
 
 def _walk_back(trajectory: Trajectory, rows_bar, y_bar, problem: Problem, perturbed: Any, moving: bool, setup: Setup):

@@ -1,8 +1,7 @@
 """Forward mode: the loop as it is, for `jax.jvp`, `jax.jacfwd` and nested forward derivatives."""
 
-from .._loop import Setup, Trajectory, integrate
-from .._problem import Problem
-from ._base import AbstractAdjoint, without_tangents
+from .._loop import integrate
+from ._base import AbstractAdjoint, observe, without_tangents
 
 
 class ForwardMode(AbstractAdjoint):
@@ -13,5 +12,6 @@ class ForwardMode(AbstractAdjoint):
     Reverse mode (`jax.grad`) through it is not possible: JAX has no reverse rule for the loop.
     """
 
-    def loop(self, problem: Problem, setup: Setup) -> Trajectory:
-        return without_tangents(integrate(problem, setup))
+    def solve(self, problem, setup, ts):
+        trajectory = without_tangents(integrate(problem, setup))
+        return trajectory, observe(trajectory, ts, problem)
