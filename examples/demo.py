@@ -1,4 +1,4 @@
-"""Learn a delay from noisy data, and draw a chaotic attractor: `python -m examples.demo`, or `make demo`.
+"""Learn a delay from noisy data, and draw a chaotic attractor: `python -m examples.demo`, or `make example`.
 
 The population in a closed habitat follows Hutchinson's equation, y' = r y (1 − y(t − τ)): it grows at the rate r, and feels
 today the crowding of τ days ago. From 60 noisy counts this program learns both r and τ, by following the exact gradient

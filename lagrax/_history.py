@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Float, Inexact, Int
 
 from ._compat import unvmap_any
 from ._method import Method
+from ._neighbours import previous
 from ._problem import Problem
 
 INITIAL_FUNCTION = -1
@@ -147,7 +148,7 @@ def delayed_states(
     if callable(problem.history):
         # Rounding must not carry a lookup across a jump of the history (often one at t0). Nodes past the end of the step
         # (c > 1) are left alone: they extrapolate.
-        inside = jnp.clip(queries, sides.lower, jnp.nextafter(sides.upper, -jnp.inf))
+        inside = jnp.clip(queries, sides.lower, previous(sides.upper))
         inside = jnp.where(jnp.asarray(method.nodes > 1)[:, None], queries, inside)
         times = queries + lax.stop_gradient(inside - queries)
         before = lax.cond(

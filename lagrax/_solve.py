@@ -79,7 +79,7 @@ def ddesolve(
     check_delays(term.resolved_delays())
     check_times(t0, t1, saveat, max_steps)
     check_steps(solver, stepsize_controller, dt0)
-    output = event is not None or _reads_output(term, t0, t1, saveat)
+    output = event is not None or adjoint.reads_output or _reads_output(term, t0, t1, saveat)
     if isinstance(history, dfx.Solution) and history.interpolation is None:
         raise ValueError("the history is a Solution without dense output, expected one solved with SaveAt(dense=True)")
     adjoint = adjoint.prepared(t0, t1, term.resolved_delays())

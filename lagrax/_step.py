@@ -10,11 +10,11 @@ import diffrax as dfx
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jaxtyping import Array, Float, Inexact
 
 from ._history import combine
 from ._method import Method
+from ._neighbours import inside, just_after
 from ._problem import Problem
 
 
@@ -63,19 +63,6 @@ def with_output_error(step: Step, method: Method, problem: Problem, t, t_end, y,
     return eqx.tree_at(lambda s: s.error, step, error)
 
 
-def just_before(t: Float[Array, ""]) -> Float[Array, ""]:
-    """The last float before t, where a step that ends at t evaluates the field: should the field jump there, `t < jump` is
-    still true inside the step."""
-    frozen = lax.stop_gradient(t)
-    return t + (jnp.nextafter(frozen, -jnp.inf) - frozen)
-
-
-def just_after(t: Float[Array, ""]) -> Float[Array, ""]:
-    """The first float after t, where a step that starts at t evaluates the field: `t > jump` is true from there on."""
-    frozen = lax.stop_gradient(t)
-    return t + (jnp.nextafter(frozen, jnp.inf) - frozen)
-
-
 def start_slope(problem: Problem, t, y, delayed: Inexact[Array, "nodes n d"]) -> Inexact[Array, " d"]:
     """The vector field at the start of a step."""
     return problem.field(just_after(t), y, delayed[0])
@@ -86,7 +73,7 @@ def _explicit_step(method, problem, t, t_end, y, slope, delayed) -> Step:
     h = (t_end - t).astype(y.dtype)
     slopes = [slope]
     for a, c, node in zip(method.a, method.c[1:], method.node_of[1:], strict=True):
-        s = just_before(t_end) if c == 1 else t + float(c) * (t_end - t)
+        s = inside(t_end if c == 1 else t + float(c) * (t_end - t), t, t_end)
         slopes.append(problem.field(s, y + h * combine(a, slopes), delayed[node]))
     y_end = y + h * combine(method.b, slopes)
     error = None if method.b_error is None else h * combine(method.b_error, slopes)
@@ -100,7 +87,7 @@ def _diffrax_step(solver, method, problem, t, t_end, y, slope, delayed) -> Step:
     def field(s, state, args):
         # An implicit stage asks again and again at its own node, which tells what it sees of the past.
         node = jnp.argmin(jnp.abs(nodes - s))
-        return problem.field(jnp.where(s == t_end, just_before(t_end), s), state, delayed[node])
+        return problem.field(inside(s, t, t_end), state, delayed[node])
 
     reused = (jnp.array(False), slope)
     y_end, error, dense, (_, slope_end), result = solver.step(dfx.ODETerm(field), t, t_end, y, None, reused, False)

@@ -1,6 +1,11 @@
 """Tests run in double precision, with strict dtype promotion, checked types and a compilation cache kept between runs."""
 
+import os
 import pathlib
+
+# Most of the time of a test is compilation, and unoptimised machine code computes the same. For processes that tests start
+# too, whose numbers are compared to the last bit.
+os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
 
 import jax
 from jaxtyping import install_import_hook

@@ -142,6 +142,17 @@ def test_start_and_declared_jumps():
     assert_close(gradient(CONTINUOUS), gradient(DISCRETE), rtol=1e-6)
 
 
+def test_interval_within_the_delay():
+    """T ≤ τ: nothing is looked up, and the backward pass still reads the solution between mesh points."""
+
+    def end(a, adjoint):
+        return solve(lambda t, y, z, a: jnp.sin(a * y) - z, 1.0, 0.9, jnp.array(0.8), a, adjoint=adjoint).ys[0]
+
+    expected = jax.grad(end)(jnp.array(1.3), DISCRETE)
+    for adjoint in (CONTINUOUS, PIECEWISE):
+        np.testing.assert_allclose(jax.grad(end)(jnp.array(1.3), adjoint), expected, rtol=1e-8)
+
+
 def test_costate_is_the_sensitivity_to_the_state():
     """λ(t)·δ is the change of the loss when δ is added to the state at time t."""
     field = lambda t, y, z, args: jnp.stack([y[1] - 0.3 * z[0] ** 2, -jnp.sin(z[0]) - 0.2 * y[1]])
@@ -189,7 +200,7 @@ def test_small_delays_give_the_ordinary_adjoint():
 
 def test_jit_and_vmap():
     def end(a, adjoint):
-        return solve(lambda t, y, z, a: -a * z, 1.0, 3.3, jnp.array(1.0), a, adjoint=adjoint).ys[0]
+        return solve(lambda t, y, z, a: -a * z, 1.0, 1.6, jnp.array(1.0), a, adjoint=adjoint).ys[0]
 
     rates = jnp.array([0.4, 1.1])
     expected = [jax.grad(end)(rate, DISCRETE) for rate in rates]

@@ -149,3 +149,25 @@ def test_either_convention_at_a_jump(condition):
     field = lambda t, y, z, args: jnp.where(condition(t), 1.0, 0.0) - z
     sol = solve(field=field, jump_ts=jnp.array([0.7]), t1=2.0)
     np.testing.assert_allclose(sol.ys[0], 0.755, atol=1e-6)
+
+
+def test_jump_at_time_zero():
+    """The neighbours of 0 are denormal, and XLA rounds those to 0: the two sides must still be told apart."""
+    field = lambda t, y, z, args: jnp.where(t < 0, 3.0, -1.0) * jnp.ones_like(y)
+    solution = lx.ddesolve(
+        lx.DelayTerm(field, 5.0), dfx.Tsit5(), -1.0, 1.0, None, jnp.array(0.0), jump_ts=jnp.array([0.0]),
+        stepsize_controller=dfx.PIDController(rtol=1e-8, atol=1e-8),
+    )  # fmt: skip
+    np.testing.assert_allclose(solution.ys[0], 2.0, rtol=1e-14)
+    assert solution.stats["num_rejected_steps"] == 0
+
+
+def test_jump_of_the_field_on_a_breakpoint():
+    """y' = -y(t - 1) + 5·1[t ≥ 1]: at t = 1 the field jumps where a kink arrives, and y(2) = 9/2."""
+    field = lambda t, y, z, args: -z + jnp.where(t < 1, 0.0, 5.0)
+    solution = lx.ddesolve(
+        lx.DelayTerm(field, 1.0), dfx.Tsit5(), 0.0, 2.0, None, jnp.array(1.0), jump_ts=jnp.array([1.0]),
+        stepsize_controller=dfx.PIDController(rtol=1e-8, atol=1e-8),
+    )  # fmt: skip
+    np.testing.assert_allclose(solution.ys[0], 4.5, rtol=1e-13)
+    assert solution.stats["num_rejected_steps"] == 0

@@ -26,6 +26,11 @@ class AbstractAdjoint(eqx.Module):
     ) -> tuple[Trajectory, Inexact[Array, "times d"]]:
         """Integrates the problem and observes the solution at the times `ts`, with the derivative rule of this adjoint."""
 
+    @property
+    def reads_output(self) -> bool:
+        """Whether the backward pass reads the forward solution between mesh points."""
+        return False
+
     def prepared(self, t0: Any, t1: Any, delays: PyTree) -> "AbstractAdjoint":
         """This adjoint with what it has to know before tracing taken from the arguments of the solve."""
         return self

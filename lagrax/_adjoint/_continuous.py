@@ -25,10 +25,10 @@ from jaxtyping import Array, Float, Int, PyTree
 from .._breakpoints import latest_kinks, root_times
 from .._compat import nondifferentiable_backward, unvmap_max
 from .._loop import Trajectory, integrate
+from .._neighbours import just_after, just_before
 from .._problem import Problem
 from .._setup import Setup, check_steps, make_setup
 from .._solution import DenseSolution, failed
-from .._step import just_after, just_before
 from ._base import AbstractAdjoint, count_evaluations, observe, with_tally, without_tangents
 from ._costate import Costate, Forward, gather_observations, solve_costate
 
@@ -49,6 +49,10 @@ class ContinuousAdjoint(AbstractAdjoint):
     stepsize_controller: dfx.AbstractStepSizeController | None = None
     max_steps: int = eqx.field(static=True, default=4096)
     tally: Any = None
+
+    @property
+    def reads_output(self):
+        return True
 
     def check(self, problem, setup, saveat):
         refuse = "got {} with ContinuousAdjoint, expected {}: pass adjoint=lagrax.DiscreteAdjoint() instead"

@@ -21,6 +21,7 @@ from jaxtyping import Array, Float, Inexact
 from .._breakpoints import root_times
 from .._history import evaluate, split_rows, step_index
 from .._loop import Trajectory, integrate
+from .._neighbours import previous
 from .._problem import Problem
 from .._setup import Setup
 from .._solution import DenseSolution
@@ -48,7 +49,7 @@ class Forward(eqx.Module):
         roots, time = lax.stop_gradient(root_times(self.problem)), t + offset
         after = t >= self.marks(offset)
         lower = jnp.max(jnp.where(after, roots, -jnp.inf))
-        upper = jnp.min(jnp.where(after, jnp.inf, jnp.nextafter(roots, -jnp.inf)))
+        upper = jnp.min(jnp.where(after, jnp.inf, previous(roots)))
         kept = jnp.minimum(jnp.clip(time, lower, upper), self.dense.t_end)
         return time + lax.stop_gradient(kept - time)
 
@@ -104,7 +105,7 @@ class Costate(eqx.Module):
     def __call__(self, t: Float[Array, ""], right: bool = False) -> Inexact[Array, " d"]:
         """λ(t⁻), which the observations at t itself are part of; with `right`, λ(t⁺)."""
         s = -t
-        return self.continuous(s) + self.observations.jumps(jnp.nextafter(s, -jnp.inf) if right else s)
+        return self.continuous(s) + self.observations.jumps(previous(s) if right else s)
 
     def continuous(self, s: Float[Array, ""]) -> Inexact[Array, " d"]:
         """ν(s), zero before the first step."""

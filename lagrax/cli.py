@@ -1,0 +1,197 @@
+"""The command `lagrax`: parses arguments, prints; what it does is in `lagrax.experiments`."""
+
+import argparse
+import contextlib
+import shlex
+import shutil
+import sys
+import textwrap
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import NoReturn
+
+from ._xla import fuse_small_loops
+
+_EXAMPLES = """\
+examples:
+  lagrax list                                  what can be reproduced
+  lagrax reproduce spiral                      minutes on two cores
+  lagrax reproduce all --preset smoke          everything, in small
+  lagrax reproduce population --preset paper --seeds 5
+  lagrax reproduce population --resume         go on after an interruption
+  lagrax report                                one page on the newest runs
+"""
+_REPRODUCE = """\
+Runs experiments of the paper from data to report. Results are written to <out>/<experiment>/<time>/:
+config.json, metrics.json, figures as PNG and PDF, and report.html, which sets them beside the paper's statements.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command and returns the exit code: 0, 1 for an error, 2 for a wrong command line, 130 for Ctrl-C."""
+    # JAX may be running already if the caller is a program of its own; then it is as fast as the caller made it.
+    with contextlib.suppress(RuntimeError):
+        fuse_small_loops()
+    from .experiments import UserError
+
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        options = _parse(words)
+        return options.command(options)
+    except UserError as error:
+        print(f"lagrax: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\nlagrax: interrupted", file=sys.stderr)
+        return 130
+
+
+def _reproduce(given: argparse.Namespace) -> int:
+    from . import experiments
+    from .experiments import Options, _collect
+
+    numbers = dict(given.numbers)
+    options = Options(given.preset, given.seeds, given.adjoint, given.solver, given.tolerance, numbers)
+    names, folders = _collect.plan(given.names, given.resume, given.out)
+    chosen = [experiments.load(name) for name in names]
+    _collect.check(chosen, folders, options)
+    done: list[Path] = []
+    for position, experiment in enumerate(chosen):
+        if len(chosen) > 1:
+            print(f"\n{experiment.name} ({position + 1} of {len(chosen)}): {experiment.title}", flush=True)
+        try:
+            folder = folders.get(experiment.name)
+            run = experiments.start if folder is None else experiments.resume
+            done.append(run(experiment, given.out if folder is None else folder, options))
+        except KeyboardInterrupt:
+            _say_how_to_resume(names[position:], given)
+            return 130
+        _print_outcome(done[-1])
+    report = _collect.joint_report(done, given.out)
+    print(f"\nReport: {report}")
+    return 0
+
+
+def _say_how_to_resume(names: Sequence[str], given: argparse.Namespace) -> None:
+    words = ["lagrax", "reproduce", *names, "--resume"]
+    single = ("preset", "seeds", "adjoint", "solver", "tolerance", "out")
+    defaults = {"out": Path("runs")}
+    for option in single:
+        value = getattr(given, option)
+        if value is not None and value != defaults.get(option):
+            words += [f"--{option}", str(value)]
+    for name, value in given.numbers:
+        words += ["--set", f"{name}={value}"]
+    print(f"\nlagrax: interrupted; what was saved is kept. To go on: {shlex.join(words)}", file=sys.stderr)
+
+
+def _list(given: argparse.Namespace) -> int:
+    from . import experiments
+
+    width = max(map(len, experiments.NAMES)) + 2
+    for name in experiments.NAMES:
+        experiment = experiments.load(name)
+        print(f"{name:<{width}}{experiment.title}")
+        print(_wrapped(experiment.about, " " * width))
+    return 0
+
+
+def _report(given: argparse.Namespace) -> int:
+    from .experiments import _collect
+
+    print(_collect.report(given.paths or [Path("runs")], given.to))
+    return 0
+
+
+def _print_outcome(folder: Path) -> None:
+    from .experiments._folder import read_outcome
+    from .experiments._report import verdict
+
+    outcome, duration = read_outcome(folder)
+    for table in outcome.tables:
+        print(f"\n{table.title}")
+        rows = [table.columns, *table.rows]
+        widths = [max(len(row[i]) for row in rows) for i in range(len(table.columns))]
+        for row in rows:
+            print("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    for claim in outcome.claims:
+        print(f"\n{verdict(claim)}")
+        print(_wrapped(f"the paper says: {claim.paper}", "  "))
+        print(_wrapped(f"we measured:    {claim.measured}", "  "))
+    print(f"\n{folder} ({duration})", flush=True)
+
+
+def _wrapped(text: str, indent: str) -> str:
+    width = min(shutil.get_terminal_size((110, 24)).columns, 120)
+    return textwrap.fill(text, max(width, 40), initial_indent=indent, subsequent_indent=indent)
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """One sentence, in the place of the whole usage."""
+        print(f"lagrax: {message} ({self.prog} --help)", file=sys.stderr)
+        raise SystemExit(2)
+
+
+def _parse(words: list[str]) -> argparse.Namespace:
+    from .experiments import pick
+    from .experiments._options import ADJOINTS, PRESETS, SOLVERS
+
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = _Parser("lagrax", description="Neural delay differential equations: reproduce the paper.", epilog=_EXAMPLES,
+                     formatter_class=raw)  # fmt: skip
+    parser.add_argument("--version", action="version", version=f"lagrax {version('lagrax')}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    reproduce = commands.add_parser("reproduce", help="run experiments of the paper", description=_REPRODUCE,
+                                    epilog=_EXAMPLES, formatter_class=raw)  # fmt: skip
+    add = reproduce.add_argument
+    add("names", nargs="*", metavar="NAME", help="an experiment that `lagrax list` shows, or all")
+    add(
+        "--preset",
+        type=_one_of("preset", PRESETS),
+        metavar="P",
+        help="smoke (seconds), default (minutes), paper (its numbers)",
+    )
+    add("--seeds", type=int, metavar="N", help="how many random seeds (preset's own)")
+    add("--out", type=Path, default=Path("runs"), metavar="FOLDER", help="where results go (runs)")
+    add("--resume", nargs="?", const="", metavar="RUN", help="continue the newest unfinished run, or the one in folder RUN")
+    add("--adjoint", type=_one_of("adjoint", ADJOINTS), metavar="A", help=f"{', '.join(ADJOINTS)} (discrete)")
+    add("--solver", type=_one_of("solver", SOLVERS), metavar="S", help=f"{', '.join(SOLVERS)} (preset's own)")
+    add("--tolerance", type=float, metavar="X", help="relative and absolute, of every solve (preset's own)")
+    add("--set", dest="numbers", action="append", type=_assignment, default=[], metavar="NAME=VALUE",
+        help="replace a number of the preset, see config.json; may be repeated")  # fmt: skip
+    reproduce.set_defaults(command=_reproduce)
+
+    listing = commands.add_parser("list", help="what can be reproduced", description="Names and describes the experiments.")
+    listing.set_defaults(command=_list)
+
+    report = commands.add_parser("report", help="one page on several runs", description="Writes a report on finished runs.")
+    newest = "runs, or folders that hold some, of which the newest of each experiment are taken (runs)"
+    report.add_argument("paths", nargs="*", type=Path, metavar="PATH", help=newest)
+    report.add_argument("--to", type=Path, metavar="FILE", help="where to write it (report.html beside what it is about)")
+    report.set_defaults(command=_report)
+
+    if words and not words[0].startswith("-"):
+        pick("command", words[0], ("reproduce", "list", "report"))
+    return parser.parse_args(words)
+
+
+def _one_of(what: str, names: Sequence[str] | dict) -> Callable[[str], str]:
+    from .experiments import UserError, pick
+
+    def convert(text: str) -> str:
+        try:
+            return pick(what, text, tuple(names))
+        except UserError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return convert
+
+
+def _assignment(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals and value):
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected NAME=VALUE such as iterations=100")
+    return name, value

@@ -1,0 +1,78 @@
+"""Several runs at once: which to start, which to continue, and a report on all of them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from . import NAMES, _folder, _report, pick
+from ._base import Experiment, UserError
+from ._options import Options, configure, same
+from ._run import read_config
+
+
+def plan(given: Sequence[str], resume: str | None, out: Path) -> tuple[list[str], dict[str, Path]]:
+    """The experiments to run, and the folders of those that continue an unfinished run.
+
+    `resume` is None, a run's folder, or "" for the newest unfinished run of each experiment; experiments without one
+    start anew, but at least one must have it.
+    """
+    if resume in NAMES or resume == "all":
+        # `--resume spiral`: the name was meant as an experiment.
+        given, resume = [*given, resume], ""
+    if resume:
+        return _one(given, Path(resume))
+    names = list(dict.fromkeys(NAMES if "all" in given else given))
+    for name in names:
+        pick("experiment", name, (*NAMES, "all"))
+    if not names:
+        raise UserError(f"which experiment? Name one or more of {', '.join(NAMES)}, or all")
+    if resume is None:
+        return names, {}
+    folders = {name: folder for name in names if (folder := _folder.newest_unfinished(out, name)) is not None}
+    if not folders:
+        raise UserError(f"{out} holds no unfinished run of {', '.join(names)}: leave --resume out to start anew")
+    return names, folders
+
+
+def _one(given: Sequence[str], folder: Path) -> tuple[list[str], dict[str, Path]]:
+    name = read_config(folder)["experiment"]
+    if list(given) not in ([], [name]):
+        raise UserError(f"{folder} holds a run of {name}, not of {', '.join(given)}")
+    return [pick("experiment", name, NAMES)], {name: folder}
+
+
+def check(experiments: Sequence[Experiment], folders: dict[str, Path], options: Options) -> None:
+    """Raises for options that one of the experiments cannot serve, before the first of them starts."""
+    for experiment in experiments:
+        if experiment.name in folders:
+            same(read_config(folders[experiment.name]), experiment, options)
+        else:
+            configure(experiment, options)
+
+
+def joint_report(done: Sequence[Path], out: Path) -> Path:
+    """The report of a single run, or one on all of them, in `out`."""
+    if len(done) == 1:
+        return done[0] / _report.NAME
+    _report.write(done, out / _report.NAME)
+    return out / _report.NAME
+
+
+def report(paths: Sequence[Path], to: Path | None) -> Path:
+    """Writes the report on the finished runs that `paths` are or hold; by default beside what it is about."""
+    found = [folder for path in paths for folder in _finished(path)]
+    file = to if to is not None else (paths[0] if len(paths) == 1 else Path(".")) / _report.NAME
+    _report.write(found, file)
+    return file
+
+
+def _finished(path: Path) -> list[Path]:
+    """A run itself, the newest finished run of an experiment's folder, or those of a folder of experiments."""
+    if (path / _folder.CONFIG).exists():
+        return [path]
+    newest = []
+    for experiment in [path, *(path / name for name in NAMES)]:
+        finished = [run for run in _folder.runs(experiment) if _folder.is_finished(run)]
+        newest += finished[-1:]
+    if not newest:
+        raise UserError(f"{path} holds no finished run: `lagrax reproduce crossing` makes one")
+    return newest

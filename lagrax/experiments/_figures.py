@@ -1,0 +1,70 @@
+"""One look for all figures: colours with a fixed meaning, saved as PNG and PDF.
+
+Matplotlib belongs to the extra `train`; it is imported when the first figure is made.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from ._base import Figure, UserError
+
+BLUE, ORANGE, GREEN, PINK, SKY, RED, YELLOW, BLACK = (
+    "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000",
+)  # fmt: skip
+"""Okabe and Ito's colours, which readers with any colour vision tell apart."""
+
+COLOURS = {
+    "NODE": RED, "NDDE": BLUE, "ANODE": GREEN, "NODE+NDDE": PINK, "data": BLACK,
+    "discrete": BLUE, "continuous": RED, "piecewise": GREEN,
+    "inner": SKY, "outer": ORANGE,
+}  # fmt: skip
+"""By meaning: models, adjoints, and the two classes of points."""
+
+MARKERS = {"NODE": "s", "NDDE": "o", "ANODE": "^", "NODE+NDDE": "D", "discrete": "o", "continuous": "s", "piecewise": "^"}
+
+_STYLE = {
+    "figure.dpi": 110, "figure.constrained_layout.use": True, "savefig.dpi": 180, "savefig.facecolor": "white",
+    "font.size": 10, "axes.titlesize": 10.5, "axes.labelsize": 10, "legend.fontsize": 9, "legend.frameon": False,
+    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.25, "grid.linewidth": 0.6,
+    "axes.axisbelow": True, "lines.linewidth": 1.6, "lines.markersize": 5, "pdf.fonttype": 42,
+}  # fmt: skip
+
+
+def new(rows: int = 1, columns: int = 1, width: float = 3.4, height: float = 2.8, **options: Any) -> tuple[Any, Any]:
+    """A figure and its axes, of `width` × `height` inches each; always an array of shape (rows, columns).
+
+    `options` are those of `matplotlib.figure.Figure.subplots`. No window is opened and no global state is kept.
+    """
+    matplotlib, figure_class = _matplotlib()
+    with matplotlib.rc_context(_STYLE):
+        figure = figure_class(figsize=(columns * width, rows * height))
+        return figure, figure.subplots(rows, columns, squeeze=False, **options)
+
+
+def legend(figure: Any, axes: Any, columns: int = 4) -> None:
+    """The legend of `axes` (one, or an array whose entries are merged) above the whole figure, where it covers no data."""
+    entries: dict[str, Any] = {}
+    for axis in getattr(axes, "flat", [axes]):
+        handles, labels = axis.get_legend_handles_labels()
+        entries |= {label: handle for handle, label in zip(handles, labels, strict=True) if label not in entries}
+    matplotlib, _ = _matplotlib()
+    with matplotlib.rc_context(_STYLE):
+        figure.legend(list(entries.values()), list(entries), loc="outside upper center", ncols=min(columns, len(entries)))
+
+
+def save(figure: Any, folder: Path, stem: str, caption: str) -> Figure:
+    """Writes `<stem>.png` and `<stem>.pdf`, the same bytes for the same figure, and returns the entry for the outcome."""
+    matplotlib, _ = _matplotlib()
+    with matplotlib.rc_context(_STYLE):
+        figure.savefig(folder / f"{stem}.png", metadata={"Software": "lagrax", "Description": caption})
+        figure.savefig(folder / f"{stem}.pdf", metadata={"Creator": "lagrax", "Title": stem, "CreationDate": None})
+    return Figure(stem, caption)
+
+
+def _matplotlib() -> tuple[Any, Any]:
+    try:
+        import matplotlib
+        from matplotlib.figure import Figure as MatplotlibFigure
+    except ImportError:
+        raise UserError("figures need matplotlib, which is not installed: pip install 'lagrax[train]'") from None
+    return matplotlib, MatplotlibFigure

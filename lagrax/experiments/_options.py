@@ -1,0 +1,127 @@
+"""From what the user typed to a run's configuration, and from there to the `Settings` of an experiment."""
+
+import dataclasses
+import difflib
+import json
+import math
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import diffrax as dfx
+
+from .._adjoint import ContinuousAdjoint, DiscreteAdjoint, PiecewiseAdjoint
+from ._base import Experiment, Settings, UserError
+
+PRESETS = ("smoke", "default", "paper")
+ADJOINTS = {"discrete": DiscreteAdjoint, "continuous": ContinuousAdjoint, "piecewise": PiecewiseAdjoint}
+SOLVERS = {
+    "heun": dfx.Heun,
+    "bosh3": dfx.Bosh3,
+    "tsit5": dfx.Tsit5,
+    "dopri5": dfx.Dopri5,
+    "dopri8": dfx.Dopri8,
+    "kvaerno3": dfx.Kvaerno3,
+    "kvaerno5": dfx.Kvaerno5,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What the user asked for; None where they left it to the preset. `numbers` maps names to JSON text."""
+
+    preset: str | None = None
+    seeds: int | None = None
+    adjoint: str | None = None
+    solver: str | None = None
+    tolerance: float | None = None
+    numbers: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+def pick(what: str, name: str, names: Collection[str]) -> str:
+    """`name`, if it is one of `names`; else an error that suggests the nearest."""
+    if name in names:
+        return name
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(names)}"
+    raise UserError(f"there is no {what} {name!r}: {hint}")
+
+
+def configure(experiment: Experiment, options: Options) -> dict[str, Any]:
+    """A run's configuration as JSON values: the preset, with the options in the place of its values."""
+    preset_name = pick("preset", options.preset or "default", PRESETS)
+    preset = experiment.presets[preset_name]
+    choose = lambda given, otherwise: otherwise if given is None else given
+    config = {
+        "experiment": experiment.name,
+        "title": experiment.title,
+        "about": experiment.about,
+        "preset": preset_name,
+        "seeds": choose(options.seeds, preset.seeds),
+        "adjoint": pick("adjoint", options.adjoint or "discrete", ADJOINTS),
+        "solver": pick("solver", options.solver or preset.solver, SOLVERS),
+        "tolerance": choose(options.tolerance, preset.tolerance),
+        "numbers": {**preset.numbers, **_numbers(experiment.name, preset.numbers, options.numbers)},
+    }
+    _check(config, experiment.x64)
+    return config
+
+
+def same(config: Mapping[str, Any], experiment: Experiment, options: Options) -> None:
+    """Raises if an option contradicts the configuration of the run that is to be continued."""
+    given = {key: value for key, value in dataclasses.asdict(options).items() if value is not None and key != "numbers"}
+    given |= _numbers(experiment.name, config["numbers"], options.numbers)
+    known = {**config, **config["numbers"]}
+    for key, value in given.items():
+        if known[key] != value:
+            raise UserError(
+                f"the run to be resumed has {key} = {known[key]}, not {value}: leave the option out, or start anew "
+                "without --resume"
+            )
+
+
+def settings(config: Mapping[str, Any], folder: Path, resume: bool, progress: bool) -> Settings:
+    return Settings(
+        preset=config["preset"],
+        seeds=config["seeds"],
+        numbers=config["numbers"],
+        adjoint_name=config["adjoint"],
+        adjoint=ADJOINTS[config["adjoint"]](),
+        solver_name=config["solver"],
+        solver=SOLVERS[config["solver"]](),
+        tolerance=config["tolerance"],
+        folder=folder,
+        resume=resume,
+        progress=progress,
+    )
+
+
+def _numbers(experiment: str, known: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
+    """The numbers given as text, each of the type that the preset has for it."""
+    numbers = {}
+    for name, text in given.items():
+        if name not in known:
+            pick(f"number of {experiment} called", name, list(known) or ["none"])
+        try:
+            value = json.loads(text)
+        except ValueError:
+            value = text
+        if isinstance(known[name], float) and isinstance(value, int) and not isinstance(value, bool):
+            value = float(value)
+        if type(value) is not type(known[name]):
+            raise UserError(f"{name} = {text} is not of the kind it has in the presets, such as {known[name]!r}")
+        numbers[name] = value
+    return numbers
+
+
+def _check(config: Mapping[str, Any], x64: bool) -> None:
+    if config["seeds"] < 1:
+        raise UserError(f"seeds = {config['seeds']}, expected at least 1")
+    # Below this, rounding is larger than the error allowed, and the steps shrink to nothing.
+    smallest = 1e-13 if x64 else 1e-7
+    if not (math.isfinite(config["tolerance"]) and smallest <= config["tolerance"] < 1):
+        precision = "double" if x64 else "single"
+        raise UserError(
+            f"tolerance = {config['tolerance']:g}, expected at least {smallest:g} and less than 1, which is what "
+            f"{config['experiment']} can reach in {precision} precision"
+        )

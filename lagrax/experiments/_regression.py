@@ -1,0 +1,103 @@
+"""Fitting models to time series, as the paper's regressions do: mean absolute error, Adam, all seeds at once."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import optax
+from jaxtyping import Array, Float
+
+from .._persist import save
+from ..nn import AbstractModel
+from ..train import Fit, fit, stack, unstack
+from ._base import Settings, UserError
+
+
+class Series(eqx.Module):
+    """What models are fitted to: states `xs` (times, ..., d) at the times `ts`, from the constant past xs[0].
+
+    With seeds, every array has a leading seed axis.
+    """
+
+    ts: Float[Array, "*seeds times"]
+    xs: Float[Array, "..."]
+
+
+def predict(model: AbstractModel, ts: Float[Array, " times"], x0: Float[Array, "..."], adjoint: Any = None):
+    """(The model's states at ts without augmented components, the evaluations it took); infinite where a solve failed."""
+    solution = model.solve(x0, ts, adjoint=adjoint, throw=False)
+    ys: Any = solution.ys
+    return ys[..., : x0.shape[-1]], solution.stats["num_evaluations"]
+
+
+def absolute_error(model: AbstractModel, series: Series, key: Array, tally: Array, adjoint: Any):
+    """The loss of the paper's regressions."""
+    xs, evaluations = predict(model, series.ts, series.xs[0], dataclasses.replace(adjoint, tally=tally))
+    return jnp.mean(jnp.abs(xs - series.xs)), {"forward evaluations": evaluations}
+
+
+def train(settings: Settings, makers: dict[str, Callable], series: Series) -> dict[str, Fit]:
+    """Fits each kind of model, `makers[name](key)`, to the series (of each seed); saves the trained models."""
+    numbers, fits = settings.numbers, {}
+    for position, (name, make) in enumerate(makers.items()):
+        key = jr.fold_in(jr.key(0), position)
+        models = stack([make(each) for each in jr.split(key, settings.seeds)])
+        folder = settings.folder / name
+        settings.say(f"{name}: {numbers['iterations']} iterations, {settings.seeds} seeds at once")
+        loss = lambda model, series, key, tally: absolute_error(model, series, key, tally, settings.adjoint)
+        fitted = fit(
+            models,
+            loss,
+            series,
+            optax.adam(numbers["learning rate"]),
+            numbers["iterations"],
+            key=key,
+            stacked=True,
+            data_stacked=True,
+            folder=folder,
+            resume=settings.resume,
+            snapshots=max(1, numbers["iterations"] // numbers["snapshots"]),
+            progress=settings.progress,
+        )
+        settings.say(f"{name}: {fitted.message}")
+        if fitted.ended == "interrupted":
+            raise KeyboardInterrupt
+        if fitted.ended == "diverged":
+            raise UserError(f"every seed of {name} diverged: try a smaller tolerance or learning rate")
+        for seed in range(settings.seeds):
+            save(folder / f"seed-{seed}.lagrax", unstack(fitted.model, seed))
+        fits[name] = fitted
+    return fits
+
+
+def judged(settings: Settings, reproduced: Any) -> bool | None:
+    """The verdict on a claim; none where the training was cut short for a first look."""
+    return None if settings.preset == "smoke" else bool(reproduced)
+
+
+def repeat(series: Series, seeds: int) -> Series:
+    """The same series for every seed."""
+    return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (seeds, *leaf.shape)), series)
+
+
+def median_seed(values: np.ndarray) -> int:
+    """The seed whose number is in the middle, to be shown in figures."""
+    return int(np.argsort(values)[(len(values) - 1) // 2])
+
+
+def smooth(values: np.ndarray, window: int = 25) -> np.ndarray:
+    """A running median along the first axis, for curves that jitter as those of an absolute error do."""
+    padded = np.concatenate([values[:1].repeat(window // 2, axis=0), values, values[-1:].repeat(window // 2, axis=0)])
+    return np.median(np.lib.stride_tricks.sliding_window_view(padded, window, axis=0), axis=-1)[: len(values)]
+
+
+def plot_band(axis: Any, iterations: np.ndarray, values: np.ndarray, colour: str, label: str) -> None:
+    """The median over the seeds, and the range from the lowest to the highest."""
+    axis.plot(iterations, np.median(values, axis=1), color=colour, label=label)
+    if values.shape[1] > 1:
+        axis.fill_between(iterations, values.min(axis=1), values.max(axis=1), color=colour, alpha=0.18, linewidth=0)

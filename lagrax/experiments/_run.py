@@ -1,0 +1,99 @@
+"""Runs an experiment in a folder of its own, from the configuration to the report."""
+
+import os
+import platform
+import time
+from collections.abc import Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from . import _folder, _report
+from ._base import Experiment, Outcome, UserError
+from ._options import Options, configure, same, settings
+
+PACKAGES = ("lagrax", "jax", "jaxlib", "equinox", "diffrax", "optax", "numpy", "matplotlib")
+
+
+def start(experiment: Experiment, out: Path, options: Options, progress: bool = True) -> Path:
+    """Runs it in a new folder under `out`, which is returned."""
+    config = configure(experiment, options)
+    folder = _folder.create(out, experiment.name)
+    surroundings = {"started": datetime.now().isoformat(" ", "seconds"), "versions": _versions(), "machine": _machine()}
+    _folder.write_json(folder / _folder.CONFIG, {**config, **surroundings})
+    _complete(experiment, config, folder, False, progress)
+    return folder
+
+
+def resume(experiment: Experiment, folder: Path, options: Options, progress: bool = True) -> Path:
+    """Continues what was interrupted in `folder`, with the configuration found there."""
+    config = read_config(folder)
+    if config["experiment"] != experiment.name:
+        raise UserError(f"{folder} holds a run of {config['experiment']}, not of {experiment.name}")
+    if _folder.is_finished(folder):
+        raise UserError(f"the run in {folder} is finished: its report is {folder / _report.NAME}")
+    same(config, experiment, options)
+    _complete(experiment, config, folder, True, progress)
+    return folder
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    config = _folder.read_json(folder / _folder.CONFIG)
+    needed = ("experiment", "preset", "seeds", "adjoint", "solver", "tolerance", "numbers")
+    if not isinstance(config, dict) or any(key not in config for key in needed):
+        raise UserError(f"{folder / _folder.CONFIG} is not what lagrax writes: start a new run without --resume")
+    return config
+
+
+def _complete(experiment: Experiment, config: Mapping[str, Any], folder: Path, again: bool, progress: bool) -> Outcome:
+    begin = time.perf_counter()
+    with _precision(experiment.x64), _plain_errors():
+        outcome = experiment.run(settings(config, folder, again, progress))
+    _folder.write_outcome(folder, outcome, time.perf_counter() - begin, again)
+    _report.write([folder], folder / _report.NAME)
+    return outcome
+
+
+@contextmanager
+def _precision(x64: bool):
+    """Double precision for one experiment; never takes it away from a caller who has switched it on."""
+    before = jax.config.read("jax_enable_x64")
+    jax.config.update("jax_enable_x64", before or x64)
+    try:
+        yield
+    finally:
+        jax.config.update("jax_enable_x64", before)
+
+
+@contextmanager
+def _plain_errors():
+    """A checkpoint that cannot be read, or a file that cannot be written, is for the user to put right."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(str(error)) from None
+    except ValueError as error:
+        from ..train import CheckpointError
+
+        if isinstance(error, CheckpointError):
+            raise UserError(str(error)) from None
+        raise
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _machine() -> str:
+    devices = f"{jax.local_device_count()} × {jax.devices()[0].device_kind}"
+    return f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, JAX on {jax.default_backend()} ({devices})"

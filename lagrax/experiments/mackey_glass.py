@@ -1,0 +1,18 @@
+"""The Mackey–Glass equation x' = β x(t - τ) / (1 + x(t - τ)ⁿ) - γ x(t), β = 4, n = 9.65, γ = 2, τ = 1."""
+
+import functools as ft
+
+from ._base import Experiment
+from ._series import PRESETS, System, run
+
+SYSTEM = System("Mackey–Glass system", lambda y, z: 4 * z / (1 + z**9.65) - 2 * y, 0.1, 1.5)
+
+EXPERIMENT = Experiment(
+    name="mackey-glass",
+    title="Mackey–Glass system",
+    about="x' = β x(t − 1) / (1 + x(t − 1)ⁿ) − γ x(t) with β = 4, n = 9.65, γ = 2, from 100 constant pasts, is fitted on "
+    "[0, 3] by a neural DDE, a neural ODE and an augmented one. The paper finds that only the NDDE reaches a low training "
+    "loss, and that it predicts better.",
+    presets=PRESETS,
+    run=ft.partial(run, SYSTEM),
+)

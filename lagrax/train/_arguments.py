@@ -1,0 +1,65 @@
+"""Checks of what `fit` is given, each with one sentence."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+from jax.sharding import Mesh
+from jaxtyping import PyTree
+
+
+def check_counts(iterations, batch_size, checkpoint_every, snapshots, chunk, until, folder, resume) -> None:
+    if not _is_count(iterations):
+        raise ValueError(f"iterations = {iterations!r}, expected a positive whole number: such as 1000")
+    optional = {
+        "batch_size": batch_size,
+        "checkpoint_every": checkpoint_every,
+        "snapshots": snapshots,
+        "chunk": chunk,
+    }
+    for name, value in optional.items():
+        if value is not None and not _is_count(value):
+            raise ValueError(f"{name} = {value!r}, expected a positive whole number or None: such as 10")
+    if until is not None and not until > 0:
+        raise ValueError(f"until = {until!r}, expected a positive number of seconds or None: such as 60.0")
+    if resume and folder is None:
+        raise ValueError("resume=True without a folder, expected the folder of the run: pass folder='...'")
+
+
+def _is_count(x: Any) -> bool:
+    return isinstance(x, int) and not isinstance(x, bool) and x > 0
+
+
+def number_of_seeds(model: PyTree) -> int:
+    """The length of the leading axis of the model's arrays."""
+    return _common_length(model, 0, "model", "stacked=True needs a leading seed axis, as lagrax.train.stack makes")
+
+
+def number_of_samples(data: PyTree, seeds: int | None, batch_size: int | None) -> int:
+    """The length of the data's leading axis, after the seeds' if there is one; 0 if nothing is cut into batches."""
+    if seeds is not None:
+        found = _common_length(data, 0, "data", "data_stacked=True needs a leading seed axis")
+        if found != seeds:
+            raise ValueError(f"the data has {found} seeds and the model {seeds}, expected as many: stack data for each seed")
+    if batch_size is None:
+        return 0
+    size = _common_length(data, 0 if seeds is None else 1, "data", "batches are cut from the samples' axis")
+    if batch_size > size:
+        raise ValueError(f"batch_size = {batch_size} with {size} samples, expected at most as many: pass None for all")
+    return size
+
+
+def check_spread(mesh: Mesh | None, batch_size: int | None) -> None:
+    if mesh is not None and batch_size is not None and batch_size % mesh.size:
+        raise ValueError(f"batch_size = {batch_size} with data on {mesh.size} devices, expected a multiple: change either")
+
+
+def _common_length(tree: PyTree, axis: int, name: str, why: str) -> int:
+    leaves, _ = jax.tree_util.tree_flatten_with_path(eqx.filter(tree, eqx.is_array))
+    lengths = {jax.tree_util.keystr(path): x.shape[axis] if x.ndim > axis else None for path, x in leaves}
+    values = set(lengths.values())
+    if len(values) != 1 or None in values:
+        first = next(iter(lengths.values()), None)
+        odd = next((f"{name}{path} has {n}" for path, n in lengths.items() if n is None or n != first), f"{name} has none")
+        raise ValueError(f"{odd} entries along axis {axis}, expected arrays with equally many: {why}")
+    return next(iter(values))  # type: ignore[return-value]

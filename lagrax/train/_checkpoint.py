@@ -1,0 +1,149 @@
+"""Checkpoints: all that a run needs to go on, in one file of its folder that is replaced as a whole."""
+
+import dataclasses
+import os
+import tempfile
+import zlib
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+from .._persist import ModelFileError, load, save
+
+CHECKPOINT, METRICS = "checkpoint.lagrax", "metrics.jsonl"
+_VERSION = 1
+
+
+class CheckpointError(ValueError):
+    """A checkpoint cannot be read, or belongs to another run; the message says why."""
+
+
+@dataclasses.dataclass
+class Checkpoint:
+    """A run up to an iteration. Arrays are NumPy's, apart from random keys."""
+
+    made_of: dict[str, Any]  # what the run was started with, see `describe`
+    iteration: int
+    seconds: float
+    state: list[Any]  # leaves of the state
+    history: dict[str, np.ndarray]
+    snapshot_iterations: list[int]
+    snapshots: list[list[Any]]  # leaves of the parameters
+
+
+# --- what a run is made of --------------------------------------------------------------------------------------------
+
+
+def describe(model: PyTree, optimizer: PyTree, data: PyTree, **settings: Any) -> dict[str, Any]:
+    """The shapes of everything and a checksum of the data: what has to be the same for a run to go on."""
+    arrays = {"model": _shapes(model), "optimizer": _shapes(optimizer), "data": _shapes(data)}
+    return arrays | {"checksum of the data": _checksum(data)} | settings
+
+
+def _shapes(tree: PyTree) -> dict[str, str]:
+    leaves, _ = jax.tree_util.tree_flatten_with_path(eqx.filter(tree, eqx.is_array))
+    return {jax.tree_util.keystr(path): f"{x.dtype}[{','.join(map(str, x.shape))}]" for path, x in leaves}
+
+
+def _checksum(data: PyTree) -> int:
+    total = 0
+    for leaf in jax.tree.leaves(eqx.filter(data, eqx.is_array)):
+        if getattr(leaf, "is_fully_addressable", True):  # what other machines hold cannot be read here
+            total = zlib.crc32(np.ascontiguousarray(on_host(leaf)).view(np.uint8).reshape(-1).data, total)
+    return total
+
+
+def check_same(path: str, saved: dict[str, Any], given: dict[str, Any]) -> None:
+    """Raises if a checkpoint was not made of what is given now, naming the first difference."""
+    for name in [*given, *saved]:
+        old, new = saved.get(name), given.get(name)
+        if old == new:
+            continue
+        what = name
+        if isinstance(old, dict) and isinstance(new, dict):
+            place = next(place for place in [*new, *old] if old.get(place) != new.get(place))
+            what, old, new = f"{name}{place}", old.get(place, "absent"), new.get(place, "absent")
+        raise CheckpointError(
+            f"the checkpoint {path} was made with another {name} ({what}: {old}, now {new}), expected the same: give what "
+            "the run was started with, or choose another folder"
+        )
+
+
+# --- the file ---------------------------------------------------------------------------------------------------------
+
+
+def prepare_folder(folder: str, resume: bool) -> None:
+    """Makes the folder, and raises if it cannot be written or, without `resume`, holds a run."""
+    held = [name for name in (CHECKPOINT, METRICS) if os.path.exists(os.path.join(folder, name))]
+    if held and not resume:
+        raise FileExistsError(
+            f"the folder {folder} already holds a run ({held[0]}), expected a new one: pass resume=True to go on with it, "
+            "or choose another folder"
+        )
+    try:
+        os.makedirs(folder, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise type(error)(
+            f"the folder {folder} cannot be written ({error.strerror}), expected one that can: choose another folder"
+        ) from None
+
+
+def write(folder: str, checkpoint: Checkpoint) -> None:
+    fields = {field.name: getattr(checkpoint, field.name) for field in dataclasses.fields(checkpoint)}
+    path = os.path.join(folder, CHECKPOINT)
+    try:
+        save(path, {"checkpoint version": _VERSION, **fields})
+    except OSError as error:
+        raise type(error)(
+            f"the checkpoint {path} cannot be written ({error.strerror}), expected room for it: make room, then go on with "
+            "resume=True"
+        ) from None
+
+
+def read(folder: str) -> Checkpoint | None:
+    """The folder's checkpoint, or None if there is none yet."""
+    path = os.path.join(folder, CHECKPOINT)
+    if not os.path.exists(path):
+        return None
+    try:
+        content = load(path)
+    except (ModelFileError, OSError) as error:
+        raise CheckpointError(
+            f"the checkpoint cannot be read ({error}), expected one that fit wrote: restore it, or choose another folder"
+        ) from None
+    names = {field.name for field in dataclasses.fields(Checkpoint)}
+    if not isinstance(content, dict) or content.pop("checkpoint version", None) != _VERSION or set(content) != names:
+        raise CheckpointError(
+            f"{path} is not a checkpoint of this version of lagrax, expected one that fit wrote: choose another folder"
+        )
+    return Checkpoint(**content)
+
+
+# --- arrays -----------------------------------------------------------------------------------------------------------
+
+
+def on_host(leaf: Any) -> Any:
+    """A copy of an array that outlives it; random keys stay what they are."""
+    if not eqx.is_array(leaf):
+        return leaf
+    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        return jnp.copy(leaf)
+    return np.array(leaf)
+
+
+def leaves_on_host(tree: PyTree) -> list[Any]:
+    return [on_host(leaf) for leaf in jax.tree.leaves(tree)]
+
+
+def restored(leaves: list[Any], like: PyTree) -> PyTree:
+    """Leaves from the host as the arrays of a PyTree like this one."""
+    as_before = lambda leaf, old: jnp.array(leaf, old.dtype) if eqx.is_array(old) else old
+    structure: Any = jax.tree.structure(like)
+    olds = jax.tree.leaves(like)
+    return jax.tree.unflatten(structure, [as_before(leaf, old) for leaf, old in zip(leaves, olds, strict=True)])

@@ -1,0 +1,63 @@
+"""What is recorded of a run: a row per iteration, in memory and as lines of JSON."""
+
+import json
+import os
+from collections.abc import Iterator
+from typing import IO
+
+import numpy as np
+
+
+class History:
+    """Columns of equal length, one entry per iteration."""
+
+    def __init__(self, columns: dict[str, np.ndarray] | None = None):
+        self._pieces = [columns] if columns else []
+
+    def append(self, rows: dict[str, np.ndarray]) -> None:
+        self._pieces.append(rows)
+
+    def columns(self) -> dict[str, np.ndarray]:
+        if len(self._pieces) > 1:
+            names = self._pieces[0]
+            self._pieces = [{name: np.concatenate([piece[name] for piece in self._pieces]) for name in names}]
+        return dict(self._pieces[0]) if self._pieces else {}
+
+
+class MetricsFile:
+    """`metrics.jsonl`: a line per iteration, such as `{"iteration": 7, "seconds": 0.12, "loss": [0.5, 0.4]}`.
+
+    Numbers that are not finite, which JSON does not have, are null.
+    """
+
+    def __init__(self, path: str, columns: dict[str, np.ndarray]):
+        """Starts the file with what was recorded before, whatever a killed run has left in it."""
+        temporary = f"{path}.{os.getpid()}"
+        with open(temporary, "w", encoding="utf-8") as file:
+            file.writelines(_lines(0, columns))
+        os.replace(temporary, path)
+        self._file: IO[str] = open(path, "a", encoding="utf-8")  # noqa: SIM115
+
+    def write(self, iteration: int, columns: dict[str, np.ndarray]) -> None:
+        self._file.writelines(_lines(iteration, columns))
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _lines(iteration: int, columns: dict[str, np.ndarray]) -> Iterator[str]:
+    names = ["iteration", *columns]
+    for i, row in enumerate(zip(*(_plain(column) for column in columns.values()), strict=True), iteration):
+        yield json.dumps(dict(zip(names, (i, *row), strict=True)), allow_nan=False) + "\n"
+
+
+def _plain(column: np.ndarray) -> list:
+    """Python numbers, None where they are not finite."""
+    if column.dtype.kind not in "biu":
+        column = column.astype(np.float64)  # bfloat16 among them, of which NumPy knows little
+        if not np.isfinite(column).all():
+            missing = ~np.isfinite(column)
+            column = column.astype(object)
+            column[missing] = None
+    return column.tolist()

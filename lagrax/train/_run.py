@@ -1,0 +1,164 @@
+"""A run between its dispatches: how far it is, and what has been recorded of it."""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import optax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Array, PyTree
+
+from . import _checkpoint as ckpt
+from ._arguments import check_spread, number_of_samples, number_of_seeds
+from ._batches import start_of
+from ._loop import State, Task, initial_state
+from ._metrics import History
+from ._progress import describe_loss
+from ._result import Ended, Fit, message, stacked_snapshots
+
+
+def spread(data: PyTree) -> tuple[PyTree, Mesh | None]:
+    """The data, and the devices that it is spread over by a `NamedSharding`, if it is.
+
+    On a mesh with explicit axes JAX asks for the placement of each intermediate result, the loss's included; here the
+    compiler shall decide.
+    """
+    shardings = [leaf.sharding for leaf in jax.tree.leaves(data) if isinstance(leaf, jax.Array)]
+    meshes = [sharding.mesh for sharding in shardings if isinstance(sharding, NamedSharding)]
+    given = next((mesh for mesh in meshes if isinstance(mesh, Mesh)), None)
+    if given is None:
+        return data, None
+    mesh = Mesh(given.devices, given.axis_names)
+
+    def place(x):
+        if not isinstance(x, jax.Array):
+            return x
+        spec = x.sharding.spec if isinstance(x.sharding, NamedSharding) else PartitionSpec()
+        return jax.device_put(x, NamedSharding(mesh, spec))
+
+    return jax.tree.map(place, data), mesh
+
+
+class Run:
+    """A run: what it is made of, how far it is, and what has been recorded of it."""
+
+    def __init__(
+        self,
+        model: PyTree,
+        loss: Callable,
+        data: PyTree,
+        optimizer: optax.GradientTransformation,
+        key: Array,
+        batch_size: int | None,
+        stacked: bool,
+        data_stacked: bool,
+        snapshots: int | None,
+        folder: str | os.PathLike | None,
+    ):
+        parameters, rest = eqx.partition(model, eqx.is_inexact_array)
+        constants, rest = eqx.partition(rest, eqx.is_array)
+        parameters, self.constants = jax.tree.map(jnp.asarray, (parameters, constants))
+        self.data, mesh = spread(jax.tree.map(lambda x: jnp.asarray(x) if eqx.is_array_like(x) else x, data))
+        seeds = number_of_seeds(model) if stacked else None
+        size = number_of_samples(self.data, seeds if data_stacked else None, batch_size)
+        optimizer = optax.with_extra_args_support(optimizer)
+        check_spread(mesh, batch_size)
+        self.task = Task(loss, optimizer, rest, seeds, data_stacked, batch_size, size, mesh)
+        key = key if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else jr.wrap_key_data(key)
+        self.keys = self.placed(key if seeds is None else jr.split(key, seeds))
+        self.constants = self.placed(self.constants)
+        self.state: State = self.placed(initial_state(self.task, parameters))
+        self.folder = None if folder is None else os.fspath(folder)
+        words = np.asarray(jr.key_data(key)).tolist()
+        self.made_of = ckpt.describe(
+            model, self.state.optimizer, self.data,
+            key=words, batch_size=batch_size, seeds=seeds, data_stacked=data_stacked, snapshots=snapshots,
+        )  # fmt: skip
+        self.iteration, self.seconds_before = 0, 0.0
+        self.history = History()
+        self.snapshots: dict[int, list[Any]] = {}
+        self.seconds = 0.0
+        self.saved_at = -1
+
+    def placed(self, tree: PyTree) -> PyTree:
+        """The tree with its arrays where the loop expects them."""
+        where = self.task.everywhere
+        return tree if where is None else jax.tree.map(lambda x: jax.device_put(x, where) if eqx.is_array(x) else x, tree)
+
+    def resume(self, iterations: int) -> None:
+        """Goes back to the checkpoint, if there is one."""
+        found = ckpt.read(self.folder) if self.folder is not None else None
+        if found is None:
+            return
+        path = os.path.join(self.folder, ckpt.CHECKPOINT)  # type: ignore[arg-type]
+        ckpt.check_same(path, found.made_of, self.made_of)
+        if found.iteration > iterations:
+            raise ckpt.CheckpointError(
+                f"the checkpoint {path} is at iteration {found.iteration}, expected at most iterations = {iterations}: ask "
+                "for more iterations"
+            )
+        self.state = self.placed(ckpt.restored(found.state, self.state))
+        self.iteration, self.saved_at = found.iteration, found.iteration
+        self.seconds = self.seconds_before = found.seconds
+        self.history = History(found.history)
+        self.snapshots = dict(zip(found.snapshot_iterations, found.snapshots, strict=True))
+
+    def arguments(self, count: int) -> tuple[Any, ...]:
+        """Those of the compiled loop."""
+        epoch, position = start_of(self.iteration, self.task.batch_size, self.task.size)
+        numbers = (np.int32(n) for n in (self.iteration, count, epoch, position))
+        return self.state, self.constants, self.data, self.keys, *numbers
+
+    def snapshot(self) -> None:
+        self.snapshots.setdefault(self.iteration, ckpt.leaves_on_host(self.state.parameters))
+
+    def record(self, rows: dict[str, Array], done: int, seconds: float) -> dict[str, np.ndarray]:
+        """Takes over the metrics of a dispatch that has just ended, spreading its time evenly."""
+        times = np.linspace(self.seconds, seconds, done + 1)[1:]
+        new = {"seconds": times} | {name: np.array(np.asarray(rows[name])[:done]) for name in ("loss", *rows)}
+        self.history.append(new)
+        self.iteration, self.seconds = self.iteration + done, seconds
+        return new
+
+    def save(self) -> None:
+        if self.folder is None or self.saved_at == self.iteration:
+            return
+        checkpoint = ckpt.Checkpoint(
+            made_of=self.made_of,
+            iteration=self.iteration,
+            seconds=self.seconds,
+            state=ckpt.leaves_on_host(self.state),
+            history=self.history.columns(),
+            snapshot_iterations=list(self.snapshots),
+            snapshots=list(self.snapshots.values()),
+        )
+        ckpt.write(self.folder, checkpoint)
+        self.saved_at = self.iteration
+
+    def result(self, ended: Ended) -> Fit:
+        whole = lambda parameters: eqx.combine(parameters, self.constants, self.task.rest)
+        structure: Any = jax.tree.structure(self.state.parameters)
+        snapshots = [jax.tree.unflatten(structure, leaves) for leaves in self.snapshots.values()]
+        history = self.history.columns()
+        return Fit(
+            model=whole(self.state.parameters),
+            best=None if self.state.best is None else whole(self.state.best),
+            history=history,
+            snapshots=stacked_snapshots(snapshots, self.constants, self.task.rest),
+            snapshot_iterations=np.array(list(self.snapshots), int),
+            iterations=self.iteration,
+            seconds=self.seconds,
+            ended=ended,
+            diverged=np.asarray(self.state.diverged),
+            message=self.message(ended),
+        )
+
+    def message(self, ended: Ended) -> str:
+        loss = self.history.columns().get("loss")
+        described = describe_loss(np.asarray(loss[-1])) if loss is not None else "no loss yet"
+        return message(ended, self.iteration, self.seconds, described, np.asarray(self.state.diverged))

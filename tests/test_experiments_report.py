@@ -1,0 +1,122 @@
+"""The report: well formed, self-contained, and the same in a real browser."""
+
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+
+import pytest
+
+from lagrax import cli
+from lagrax.experiments import _figures, _folder, _report
+from lagrax.experiments._base import Claim, Outcome, Table, UserError
+
+NASTY = "<script>alert(1)</script> & \"quotes\" 'single'"
+VOID = {"meta", "img", "br", "link"}
+
+
+class Page(HTMLParser):
+    """Checks that tags are closed in order, and collects text, images and addresses."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.tags, self.words, self.addresses = [], [], [], []
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.addresses += [value for name, value in attributes if name in ("src", "href")]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+
+def finished(out, name, title, seconds=1.5):
+    """The folder of a finished run, with one figure and text that HTML must not swallow."""
+    folder = _folder.create(out, name)
+    config = {"experiment": name, "title": title, "about": NASTY, "preset": "smoke", "seeds": 2, "adjoint": "discrete"}
+    config |= {"solver": "tsit5", "tolerance": 1e-6, "numbers": {"points": 3}, "versions": {"jax": "0"}, "machine": "M"}
+    _folder.write_json(folder / "config.json", config)
+    figure, axes = _figures.new()
+    axes[0, 0].plot([0, 1], color=_figures.COLOURS["NDDE"], label="NDDE")
+    _figures.legend(figure, axes)
+    claims = [Claim("It holds.", NASTY, True), Claim("It fails.", "2 > 1", False), Claim("It depends.", "?", None)]
+    entry = _figures.save(figure, folder, "plot", NASTY)
+    outcome = Outcome({"error": 0.5}, claims, [entry], [Table("Numbers", ("a", "b"), [("1", NASTY)])], ["A note."])
+    _folder.write_outcome(folder, outcome, seconds, False)
+    return folder
+
+
+@pytest.fixture
+def runs(tmp_path):
+    for name in ("crossing", "spiral"):
+        _report.write([folder := finished(tmp_path / "runs", name, f"On {name}")], folder / "report.html")
+    return tmp_path / "runs"
+
+
+def parse(file):
+    page = Page()
+    page.feed(file.read_text(encoding="utf-8"))
+    assert not page.open
+    return page
+
+
+def test_one_run(runs):
+    (folder,) = _folder.runs(runs / "crossing")
+    page = parse(folder / "report.html")
+    text = " ".join(page.words)
+    assert "script" not in page.tags and page.tags.count("img") == 1
+    for part in ("On crossing", NASTY, "✓ reproduced", "✗ not reproduced", "– not comparable", "A note.", "jax 0", "1.5 s"):
+        assert part in text
+    assert all(address.startswith(("data:image/png;base64,", "#")) for address in page.addresses)
+    assert not re.search(r"https?://|url\(|@import", (folder / "report.html").read_text())
+
+
+def test_several_runs(runs, capsys):
+    assert cli.main(["report", str(runs)]) == 0
+    assert capsys.readouterr().out.strip() == str(runs / "report.html")
+    page = parse(runs / "report.html")
+    assert page.tags.count("section") == 2 and "#spiral" in page.addresses
+    assert cli.main(["report", str(runs / "spiral"), "--to", str(runs / "other.html")]) == 0
+    assert parse(runs / "other.html").tags.count("section") == 1
+
+
+def test_a_missing_figure_or_outcome_is_said(runs, capsys):
+    (folder,) = _folder.runs(runs / "crossing")
+    before = (folder / "report.html").read_text()
+    (folder / "plot.png").unlink()
+    assert cli.main(["report", str(folder)]) == 1
+    assert "plot.png cannot be read" in capsys.readouterr().err
+    (folder / "outcome.json").write_text("{}")
+    with pytest.raises(UserError, match="not what lagrax writes"):
+        _folder.read_outcome(folder)
+    assert (folder / "report.html").read_text() == before
+
+
+def test_figures_are_the_same_bytes_each_time(tmp_path):
+    for folder in (tmp_path / "a", tmp_path / "b"):
+        folder.mkdir()
+        figure, axes = _figures.new(1, 2)
+        axes[0, 0].plot([1, 2, 3])
+        _figures.save(figure, folder, "plot", "caption")
+    for suffix in ("png", "pdf"):
+        assert (tmp_path / "a" / f"plot.{suffix}").read_bytes() == (tmp_path / "b" / f"plot.{suffix}").read_bytes()
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
+@pytest.mark.parametrize("size", ["1200,1600", "400,1600"], ids=["desk", "phone"])
+def test_a_browser_shows_it(runs, tmp_path, size):
+    (folder,) = _folder.runs(runs / "crossing")
+    shot = tmp_path / "shot.png"
+    command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
+    page = (folder / "report.html").as_uri()
+    done = subprocess.run(
+        [*command, f"--window-size={size}", f"--screenshot={shot}", page], capture_output=True, timeout=120, check=False
+    )
+    assert done.returncode == 0 and shot.stat().st_size > 20_000
+    text = subprocess.run([*command, "--dump-dom", page], capture_output=True, text=True, timeout=120, check=False).stdout
+    assert "✗ not reproduced" in text and "<script>" not in text

@@ -1,0 +1,74 @@
+"""Gradients of every model with respect to every parameter and the input, against finite differences."""
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.flatten_util import ravel_pytree
+
+import lagrax as lx
+from lagrax.nn import Form, NeuralDDE
+
+from .nn_models import NAMES, TIGHT, finite_differences, make, mlp
+
+X = jnp.array([0.8, -0.4])
+
+
+def check_gradient(f, x, rtol=1e-6):
+    expected = finite_differences(f, x)
+    actual = ravel_pytree(jax.jit(jax.grad(f))(x))[0]
+    np.testing.assert_allclose(actual, expected, rtol=rtol, atol=rtol * float(jnp.max(jnp.abs(expected))))
+    return actual
+
+
+def weighted(y):
+    """A loss that treats no two components alike."""
+    return jnp.sum(jnp.cos(jnp.arange(1.0, y.size + 1)) * (y.ravel() + y.ravel() ** 2))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_features(name):
+    parameters, rest = eqx.partition(make(name, TIGHT), eqx.is_inexact_array)
+    gradient = check_gradient(lambda inputs: weighted(eqx.combine(inputs[0], rest)(inputs[1])), (parameters, X))
+    # Nothing is cut off: every weight matters, the initial ODE's and those that start a w(t) too.
+    assert np.all(np.abs(gradient) > 1e-8)
+
+
+@pytest.mark.parametrize("name", ["NDDE, two learned delays", "A+NODE+NDDE, learned delay"])
+def test_sequences(name):
+    ts = jnp.array([0.1, 0.5, 0.9, 1.9])
+    parameters, rest = eqx.partition(make(name, TIGHT), eqx.is_inexact_array)
+    check_gradient(lambda inputs: weighted(eqx.combine(inputs[0], rest).sequence(inputs[2], inputs[1])), (parameters, X, ts))
+
+
+def test_learned_initial_function():
+    class Ramp(eqx.Module):
+        slope: jax.Array
+
+        def __call__(self, t, x):
+            return x + self.slope * jnp.sin(t)
+
+    model = NeuralDDE(mlp(Form.DELAYED), 0.7, history=Ramp(jnp.array([0.5, -1.0])), t1=1.3, stepsize_controller=TIGHT)
+    parameters, rest = eqx.partition(model, eqx.is_inexact_array)
+    check_gradient(lambda inputs: weighted(eqx.combine(inputs[0], rest)(inputs[1])), (parameters, X))
+
+
+@pytest.mark.parametrize("name", ["NODE", "NODE+NDDE"])
+def test_adjoint_per_call(name):
+    """The adjoint equation of the paper gives the gradient too."""
+    model = make(name, TIGHT)
+    gradient = lambda adjoint: jax.grad(lambda x: weighted(model(x, adjoint=adjoint)))(X)
+    np.testing.assert_allclose(gradient(lx.ContinuousAdjoint()), gradient(None), rtol=1e-6)
+
+
+def test_backward_evaluations():
+    """The tally of an adjoint comes through the model: twice the steps, twice the evaluations."""
+
+    def evaluations(dt0):
+        model = NeuralDDE(mlp(Form.CONCAT), 1.0, dt0=dt0, stepsize_controller=dfx.ConstantStepSize(), max_steps=16)
+        return jax.grad(lambda tally: jnp.sum(model(X, adjoint=lx.DiscreteAdjoint(tally=tally))))(0.0)
+
+    assert evaluations(1 / 4) > 0
+    np.testing.assert_allclose(evaluations(1 / 8), 2 * evaluations(1 / 4))

@@ -1,0 +1,522 @@
+"""Models survive a file bit by bit; files that are not intact models end in one documented error, whatever they hold."""
+
+import contextlib
+import enum
+import hashlib
+import json
+import os
+import stat
+from collections import namedtuple
+from collections.abc import Callable
+from typing import Any
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optimistix as optx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from jaxtyping import Array
+
+import lagrax.nn as lxn
+from lagrax import DelayTerm
+from lagrax._persist import ModelFileError, load, save
+from lagrax.nn._conv import image_fields
+
+QUIET = settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+class Gate(eqx.Module):
+    weight: Array
+    scale: float
+    name: str = eqx.field(static=True)
+    activation: Callable = jnp.tanh
+
+
+class Model(eqx.Module):
+    gates: tuple[Gate, ...]
+    mlp: eqx.nn.MLP
+    solver: dfx.AbstractSolver
+    controller: dfx.AbstractStepSizeController
+    extra: Any
+
+
+Pair = namedtuple("Pair", ["left", "right"])
+
+
+class Side(enum.Enum):
+    LEFT = 1
+
+
+def double(x):
+    return 2 * x
+
+
+def make_model(extra=None):
+    gates = tuple(Gate(jnp.arange(3.0) / 7 + i, 0.1 * i, "gate", jax.nn.silu) for i in range(2))
+    mlp = eqx.nn.MLP(2, 3, 4, 2, key=jax.random.key(0))
+    return Model(gates, mlp, dfx.Tsit5(), dfx.PIDController(rtol=1e-4, atol=1e-7), extra)
+
+
+def bits(array):
+    if jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
+        array = jax.random.key_data(array)
+    return np.asarray(array).tobytes()
+
+
+def same(a, b):
+    """Whether two models are the same: structure, types and bits."""
+    leaves_a, tree_a = jax.tree.flatten(a)
+    leaves_b, tree_b = jax.tree.flatten(b)
+    if tree_a != tree_b:
+        return False
+    for x, y in zip(leaves_a, leaves_b, strict=True):
+        arrays = isinstance(x, jax.Array | np.ndarray | np.generic)
+        if type(x) is not type(y) or (arrays and (x.shape, x.dtype, bits(x)) != (y.shape, y.dtype, bits(y))):
+            return False
+        if not arrays and x is not y and x != y:
+            return False
+    return True
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "model.lagrax"
+
+
+def round_trip(path, item, **kwargs):
+    save(path, item)
+    return load(path, **kwargs)
+
+
+def test_nested_modules(path):
+    model = make_model(extra={"a": [1, (2.5, None, True)], "b": "text", "c": jnp.ones((2, 0, 3))})
+    loaded = round_trip(path, model, classes=(Gate, Model))
+    assert same(model, loaded)
+    assert type(loaded.solver) is dfx.Tsit5 and loaded.controller.norm is optx.rms_norm
+    assert loaded.mlp.width_size == 4 and loaded.gates[0].name == "gate" and loaded.gates[1].activation is jax.nn.silu
+    assert jnp.array_equal(loaded.mlp(jnp.ones(2)), model.mlp(jnp.ones(2)))
+
+
+@pytest.mark.parametrize(
+    "item",
+    [dfx.Kvaerno5(), dfx.Dopri8(), dfx.ConstantStepSize(), dfx.SaveAt(ts=jnp.arange(3.0)), DelayTerm(jnp.tanh, {"a": 1.0})],
+    ids=lambda item: type(item).__name__,
+)
+def test_pieces_of_a_solve(path, item):
+    assert same(item, round_trip(path, item))
+
+
+def test_enumerations(path):
+    item = (lxn.Form.SUM, Side.LEFT)
+    loaded = round_trip(path, item, classes=(Side,))
+    assert loaded[0] is lxn.Form.SUM and loaded[1] is Side.LEFT
+
+
+def test_models(path):
+    """The models of `lagrax.nn` need no help, and compute the same afterwards."""
+    field = lxn.MLPField(2, width=4, depth=1, key=jax.random.key(0))
+    model = lxn.NeuralDDE(field, delays=lxn.LearnableDelay(0.7, 0.1, 2.0))
+    loaded = round_trip(path, model)
+    assert same(model, loaded)
+    assert jnp.array_equal(model(jnp.ones(2)), loaded(jnp.ones(2)))
+    fields = image_fields("NODE+NDDE", 1, 3, key=jax.random.key(1))
+    assert same(fields, round_trip(path, fields))
+
+
+def test_layers(path):
+    keys = jax.random.split(jax.random.key(1), 5)
+    layers = [
+        eqx.nn.Linear(2, 3, key=keys[0]),
+        eqx.nn.Conv2d(1, 2, 3, key=keys[1]),
+        eqx.nn.GRUCell(2, 3, key=keys[2]),
+        eqx.nn.MultiheadAttention(2, 4, key=keys[3]),
+        eqx.nn.LayerNorm(3),
+        eqx.nn.Sequential([eqx.nn.Lambda(jax.nn.relu), eqx.nn.Dropout(0.5)]),
+        eqx.nn.Identity(),
+    ]
+    assert same(layers, round_trip(path, layers))
+
+
+DTYPES = ["bool", "int8", "uint16", "int64", "float16", "bfloat16", "float32", "float64", "complex64", "complex128"]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_dtype(path, dtype):
+    raw = np.array([[0, 1, 1], [1, 0, 1]])
+    arrays = {"jax": jnp.asarray(raw, dtype), "numpy": np.asarray(raw, jnp.dtype(dtype)), "scalar": jnp.dtype(dtype).type(1)}
+    loaded = round_trip(path, arrays)
+    assert same(arrays, loaded)
+    assert isinstance(loaded["jax"], jax.Array) and type(loaded["numpy"]) is np.ndarray
+
+
+def test_bit_patterns(path):
+    """Signed zeros, subnormals, infinities and NaNs with their payloads."""
+    words = np.array([0x80000000, 1, 0x7F800000, 0xFF800000, 0x7FC00001, 0x7FA00000], np.uint32)
+    array = jnp.asarray(words.view(np.float32))
+    assert bits(round_trip(path, array)) == bits(array) == words.tobytes()
+
+
+def test_layouts_and_byte_order(path):
+    array = np.arange(12.0).reshape(3, 4)
+    assert np.array_equal(round_trip(path, array.T), array.T)
+    assert np.array_equal(round_trip(path, array[::2, ::-1]), array[::2, ::-1])
+    assert np.array_equal(round_trip(path, array.astype(">f4")), array.astype("<f4"))
+
+
+def test_plain_values(path):
+    item = [
+        0.1,
+        float("inf"),
+        -0.0,
+        10**30,
+        complex(-0.0, float("inf")),
+        "ä\n\0",
+        np.float64(0.1),
+        jnp.dtype("bfloat16"),
+        jnp.float32,
+        np.int8,
+        {(1, "b"): ()},
+    ]
+    loaded = round_trip(path, item)
+    assert loaded == item and [type(x) for x in loaded] == [type(x) for x in item]
+    assert np.isnan(round_trip(path, float("nan")))
+
+
+def test_weak_scalars_stay_weak(path):
+    weak, strong = jnp.asarray(1.5), jnp.asarray(1.5, jnp.float64)
+    loaded = round_trip(path, (weak, strong))
+    assert (loaded[0].weak_type, loaded[1].weak_type) == (weak.weak_type, strong.weak_type) == (True, False)
+
+
+def test_random_keys(path):
+    keys = {"new": jax.random.split(jax.random.key(3), 2), "other": jax.random.key(4, impl="rbg")}
+    loaded = round_trip(path, keys)
+    for name, key in keys.items():
+        assert loaded[name].dtype == key.dtype
+        assert jnp.array_equal(jax.random.key_data(loaded[name]), jax.random.key_data(key))
+
+
+def test_own_classes_and_functions(path):
+    item = Pair(Gate(jnp.ones(2), 1.0, "g", double), jax.jit(double))
+    loaded = round_trip(path, item, classes=(Pair, Gate), functions=(double,))
+    assert type(loaded) is Pair and loaded.left.activation is double and loaded.right is double
+    with pytest.raises(ModelFileError, match=r"model is 'Pair'.*pass it in classes"):
+        load(path)
+    with pytest.raises(ModelFileError, match=r"model.left.activation is 'double'.*functions"):
+        load(path, classes=(Pair, Gate))
+
+
+def test_nothing_is_initialised(path):
+    class Loud(eqx.Module):
+        x: float
+
+        def __init__(self, x):
+            self.x = x
+            calls.append(x)
+
+        def __check_init__(self):
+            calls.append("checked")
+
+    calls: list = []
+    save(path, Loud(1.0))
+    calls.clear()
+    assert load(path, classes=(Loud,)).x == 1.0 and not calls
+
+
+def test_header_is_text(path):
+    save(path, make_model())
+    lines = path.read_bytes().split(b"\n")
+    first = json.loads(lines[0])
+    assert first["format"] == "lagrax model" and first["version"] == 1 and first["lagrax"] == "0.1.0"
+    header = path.read_bytes()[len(lines[0]) + 1 :][: first["header_bytes"]].decode()
+    assert json.loads(header)["class"] == "Model"
+    for text in ('"class": "equinox.nn.MLP"', '"jax": "float64[4,2]"', '"width_size": 4', '"name": "jax.nn.silu"'):
+        assert text in header
+
+
+UNSUPPORTED = {
+    "lambda": (lambda: Gate(jnp.ones(1), 1.0, "g", lambda x: x), r"model\.activation is a lambda.*make it a function"),
+    "closure": (lambda: [_closing(2)], r"model\[0\] is the function inner with variables"),
+    "object": (lambda: {"a": object()}, r"model\['a'\] is a object, expected an array"),
+    "method": (lambda: [[].append], r"model\[0\] is a builtin_function_or_method"),
+    "words": (lambda: np.array(["a"]), "model has dtype <U1, expected one of bool"),
+    "set": (lambda: ({1},), r"model\[0\] is a set"),
+}
+
+
+def _closing(k):
+    def inner(x):
+        return k * x
+
+    return inner
+
+
+@pytest.mark.parametrize("case", UNSUPPORTED)
+def test_what_cannot_be_saved(path, case):
+    make, message = UNSUPPORTED[case]
+    with pytest.raises(TypeError, match=message):
+        save(path, make())
+    assert not path.exists()
+
+
+def test_tracers_and_cycles(path):
+    with pytest.raises(TypeError, match="model is being traced"):
+        jax.jit(lambda x: save(path, x))(1.0)
+    cycle: list = []
+    cycle.append(cycle)
+    with pytest.raises(TypeError, match="nested deeper than 100"):
+        save(path, cycle)
+
+
+# --- the file ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("broken", ["fsync", "replace"])
+def test_failed_write_keeps_the_old_file(path, monkeypatch, broken):
+    save(path, [1, jnp.ones(3)])
+    before = path.read_bytes()
+
+    def fail(*args):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(os, broken, fail)
+    with pytest.raises(OSError, match="disk full"):
+        save(path, [2, jnp.ones(3000)])
+    assert path.read_bytes() == before and os.listdir(path.parent) == [path.name]
+
+
+def test_overwrites_through_links_and_respects_the_umask(path):
+    save(path, 1)
+    link = path.parent / "link"
+    link.symlink_to(path)
+    save(link, 2)
+    assert link.is_symlink() and load(path) == 2
+    plain = path.parent / "plain"
+    plain.touch()
+    assert stat.S_IMODE(path.stat().st_mode) == stat.S_IMODE(plain.stat().st_mode)
+
+
+def test_missing_file_is_an_os_error(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        load(tmp_path / "nothing")
+
+
+def test_truncated(path):
+    save(path, make_model())
+    content = path.read_bytes()
+    for length in [*range(0, 400, 7), *range(400, len(content), 101), len(content) - 1]:
+        path.write_bytes(content[:length])
+        with pytest.raises(ModelFileError, match=r"truncated|first line is lost"):
+            load(path, classes=(Gate, Model))
+    path.write_bytes(content + b"\0")
+    with pytest.raises(ModelFileError, match="too long"):
+        load(path, classes=(Gate, Model))
+
+
+def test_flipped_bytes(path):
+    save(path, make_model())
+    content = path.read_bytes()
+    start = content.index(b"\n") + 1
+    for position in range(start, len(content), 61):
+        path.write_bytes(content[:position] + bytes([content[position] ^ 4]) + content[position + 1 :])
+        with pytest.raises(ModelFileError, match="corrupted"):
+            load(path, classes=(Gate, Model))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\n", b"{}\n", b"[1]\n", b"PK\3\4" * 999, b"[" * 1023 + b"\n", b"\x80\4\x95\n", b'{"format": "gguf"}\n'],
+)
+def test_foreign_file(path, content):
+    path.write_bytes(content)
+    with pytest.raises(ModelFileError, match="not a model that lagrax saved"):
+        load(path)
+
+
+def write(path, tree, data=b"", **changes):
+    """A file with a valid checksum, whatever the tree."""
+    header = tree if isinstance(tree, bytes) else json.dumps(tree).encode()
+    first = {"format": "lagrax model", "version": 1, "lagrax": "0.1.0", "header_bytes": len(header), "data_bytes": len(data)}
+    first |= {"sha256": hashlib.sha256(header + data).hexdigest()} | changes
+    path.write_bytes(json.dumps(first).encode() + b"\n" + header + data)
+
+
+def array(text="float32[2]", offset: Any = 0, kind="jax", **more):
+    return {kind: text, "offset": offset, **more}
+
+
+def module(name, **fields):
+    return {"class": name, "fields": fields}
+
+
+deep = lambda n: b"[" * n + b"]" * n
+HOSTILE = {
+    "newer format": (1, b"", dict(version=2, lagrax="9.9"), r"format version 2 \(of lagrax '9.9'\), expected 1"),
+    "true version": (1, b"", dict(version=True), "format version True"),
+    "length as text": (1, b"", dict(header_bytes="1"), "damaged first line"),
+    "negative length": (1, b"", dict(data_bytes=-1), "damaged first line"),
+    "no checksum": (1, b"", dict(sha256=None), "damaged first line"),
+    "huge length": (1, b"", dict(data_bytes=10**18), "truncated"),
+    "system": ({"name": "os.system"}, b"", {}, "model is 'os.system', expected what is known"),
+    "own function": ({"name": "lagrax.save"}, b"", {}, "expected what is known"),
+    "own private function": ({"name": "lagrax._persist.save"}, b"", {}, "expected what is known"),
+    "class to import": (module("subprocess.Popen", args=["x"]), b"", {}, "model is 'subprocess.Popen'"),
+    "function as class": (module("jax.nn.relu"), b"", {}, "expected the name of a module"),
+    "type as class": (module("jax.numpy.float32"), b"", {}, "expected the name of a module"),
+    "builtin as class": (module("eval", x=1), b"", {}, "model is 'eval'"),
+    "wrong fields": (module("diffrax.PIDController", rtol=1.0), b"", {}, "load it with the class that it was saved with"),
+    "dunder field": (module("diffrax.ConstantStepSize", __class__=1), b"", {}, r"has the fields \['__class__'\]"),
+    "huge array": (array(f"float32[{10**17}]"), b"12345678", {}, "expected it inside"),
+    "huge product": (array("float64[" + ",".join(["999999999"] * 30) + "]"), b"12345678", {}, "expected it inside"),
+    "huge empty": (array(f"float32[0,{10**17}]"), b"", {}, "expected it inside"),
+    "long number": (array("float32[" + "9" * 5000 + "]"), b"", {}, "not described as an array"),
+    "negative size": (array("float32[-2]"), b"12345678", {}, "not described as an array"),
+    "negative offset": (array(offset=-8), b"12345678", {}, "expected it inside, at byte 0"),
+    "late offset": (array(offset=4), b"12345678", {}, "expected it inside, at byte 0"),
+    "overlap": ([array(), array()], b"12345678", {}, "expected it inside, at byte 8"),
+    "bytes left": (array("float32[1]"), b"12345678", {}, "bytes that belong to no array"),
+    "object array": (array("object[1]"), b"12345678", {}, "not described as an array"),
+    "void array": (array("V8[1]"), b"12345678", {}, "not described as an array"),
+    "dimensions": (array("int8[" + "1," * 40 + "1]"), b"1", {}, "not described as an array"),
+    "two kinds": (array(numpy="float32[2]"), b"12345678", {}, "not described as an array"),
+    "no boolean": (array("bool[1]"), b"\7", {}, "truth values other than"),
+    "bad key": ({"key": "rbg", "data": array("float32[1]")}, b"1234", {}, "not a random key"),
+    "unknown key": ({"key": "dice", "data": array()}, b"12345678", {}, "of a kind that"),
+    "key of nothing": ({"key": "rbg", "data": {}}, b"", {}, "not a random key"),
+    "no member": ({"enum": "lagrax.nn.Form", "member": "__class__"}, b"", {}, "expected a member of an enumeration"),
+    "no enumeration": ({"enum": "diffrax.Tsit5", "member": "x"}, b"", {}, "expected a member of an enumeration"),
+    "enumeration as class": (module("lagrax.nn.Form"), b"", {}, "expected the name of a module"),
+    "two tags": ({"tuple": [], "list": []}, b"", {}, "of a kind that"),
+    "unhashable key": ({"dict": [[[], 1]]}, b"", {}, "a list as key"),
+    "broken pair": ({"dict": [[1]]}, b"", {}, "damaged entry"),
+    "complex text": ({"complex": "one"}, b"", {}, "damaged header"),
+    "float text": ({"float": "1e5"}, b"", {}, "of a kind that"),
+    "constant": (b"NaN", b"", {}, "damaged header"),
+    "no JSON": (b"\xff{", b"", {}, "damaged header"),
+    "big integer": (b"9" * 9999, b"", {}, "damaged header"),
+    "deep": (deep(500), b"", {}, "nested deeper than 100"),
+    "very deep": (deep(10**6), b"", {}, "nested deeper|damaged header"),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_hostile(path, case):
+    tree, data, changes, message = HOSTILE[case]
+    write(path, tree, data, **changes)
+    with pytest.raises(ModelFileError, match=message) as caught:
+        load(path)
+    assert str(path) in str(caught.value)
+
+
+def test_user_name_cannot_replace_a_known_one(path):
+    """A file names classes of the caller's without a dot, known ones with one: they never meet."""
+    write(path, {"name": "jax.nn.relu"})
+    assert load(path, functions=(double,)) is jax.nn.relu
+
+
+def test_64_bits_need_the_switch(path):
+    save(path, jnp.ones(2, jnp.float64))
+    with jax.enable_x64(False), pytest.raises(ModelFileError, match="jax_enable_x64"):
+        load(path)
+
+
+@QUIET
+@given(data=st.data())
+def test_random_mutations(path, data):
+    """Raw damage never passes the checksum, unless it leaves the model as it is."""
+    model = make_model(extra=[np.arange(4), jax.random.key(1)])
+    save(path, model)
+    content = bytearray(path.read_bytes())
+    for _ in range(data.draw(st.integers(1, 4))):
+        start = data.draw(st.integers(0, len(content)))
+        length = data.draw(st.integers(0, 8))
+        content[start : start + length] = data.draw(st.binary(max_size=8))
+    path.write_bytes(bytes(content))
+    try:
+        loaded = load(path, classes=(Gate, Model))
+    except ModelFileError:
+        return
+    assert same(loaded, model)
+
+
+scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5)
+tags = [
+    "enum",
+    "member",
+    "tuple",
+    "dict",
+    "name",
+    "class",
+    "fields",
+    "jax",
+    "numpy",
+    "scalar",
+    "offset",
+    "weak",
+    "key",
+    "data",
+    "float",
+    "complex",
+]
+words = [
+    "lagrax.nn.Form",
+    "SUM",
+    "Gate",
+    "diffrax.Tsit5",
+    "float32[2]",
+    "int8[0]",
+    "bool[1]",
+    "bfloat16[]",
+    "rbg",
+    "threefry2x32",
+    "uint32[2]",
+    "inf",
+    "os.system",
+]
+trees = st.recursive(
+    scalars | st.sampled_from(words) | st.integers(0, 9),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(tags), inner, max_size=4),
+    max_leaves=8,
+)
+
+
+@QUIET
+@given(tree=trees, data=st.binary(max_size=16))
+def test_random_headers(path, tree, data):
+    """Any JSON under a valid checksum is a model or the documented error."""
+    write(path, tree, data)
+    with contextlib.suppress(ModelFileError):
+        load(path, classes=(Gate, Model))
+
+
+def nodes(tree, place=()):
+    yield place
+    items = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
+    for key, part in items:
+        yield from nodes(part, (*place, key))
+
+
+@QUIET
+@given(data=st.data())
+def test_edited_headers(path, data):
+    """A model's own header with one node replaced or removed, signed again."""
+    save(path, make_model(extra={"a": (np.arange(4), jax.random.key(1))}))
+    content = path.read_bytes()
+    cut = content.index(b"\n") + 1
+    end = cut + json.loads(content[:cut])["header_bytes"]
+    tree = [json.loads(content[cut:end])]
+    *parents, last = data.draw(st.sampled_from([place for place in nodes(tree) if place]))
+    target = tree
+    for key in parents:
+        target = target[key]
+    if len(parents) and data.draw(st.booleans()):
+        del target[last]
+    else:
+        target[last] = data.draw(trees)
+    write(path, tree[0], content[end:])
+    with contextlib.suppress(ModelFileError):
+        load(path, classes=(Gate, Model))
