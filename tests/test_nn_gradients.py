@@ -55,7 +55,7 @@ def test_learned_initial_function():
     check_gradient(lambda inputs: weighted(eqx.combine(inputs[0], rest)(inputs[1])), (parameters, X))
 
 
-@pytest.mark.parametrize("name", ["NODE", "NODE+NDDE"])
+@pytest.mark.parametrize("name", ["NODE"])
 def test_adjoint_per_call(name):
     """The adjoint equation of the paper gives the gradient too."""
     model = make(name, TIGHT)

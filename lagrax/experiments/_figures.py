@@ -41,15 +41,24 @@ def new(rows: int = 1, columns: int = 1, width: float = 3.4, height: float = 2.8
         return figure, figure.subplots(rows, columns, squeeze=False, **options)
 
 
-def legend(figure: Any, axes: Any, columns: int = 4) -> None:
-    """The legend of `axes` (one, or an array whose entries are merged) above the whole figure, where it covers no data."""
+def legend(figure: Any, axes: Any, columns: int = 4, scale: float = 1.0) -> None:
+    """The legend of `axes` (one, or an array whose entries are merged) above the whole figure, where it covers no data.
+
+    `scale` enlarges its markers, where those of the data are dots.
+    """
     entries: dict[str, Any] = {}
     for axis in getattr(axes, "flat", [axes]):
         handles, labels = axis.get_legend_handles_labels()
         entries |= {label: handle for handle, label in zip(handles, labels, strict=True) if label not in entries}
     matplotlib, _ = _matplotlib()
     with matplotlib.rc_context(_STYLE):
-        figure.legend(list(entries.values()), list(entries), loc="outside upper center", ncols=min(columns, len(entries)))
+        figure.legend(
+            list(entries.values()),
+            list(entries),
+            loc="outside upper center",
+            ncols=min(columns, len(entries)),
+            markerscale=scale,
+        )
 
 
 def save(figure: Any, folder: Path, stem: str, caption: str) -> Figure:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import os
 from datetime import datetime
 from pathlib import Path
@@ -42,13 +43,22 @@ def newest_unfinished(out: Path, experiment: str) -> Path | None:
 
 def write_json(file: Path, value: Any) -> None:
     """Atomically: a reader finds the old text or the new, and a killed run leaves no half of it."""
-    text = json.dumps(value, indent=1, ensure_ascii=False) + "\n"
+    text = json.dumps(_plain(value), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     partial = file.with_name(file.name + ".partial")
     try:
         partial.write_text(text, encoding="utf-8")
         os.replace(partial, file)
     except OSError as error:
         raise UserError(f"{file} cannot be written ({error.strerror})") from None
+
+
+def _plain(value: Any) -> Any:
+    """`value` with null for what JSON has no number for: infinite errors of a model that diverged."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def read_json(file: Path) -> Any:

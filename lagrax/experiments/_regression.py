@@ -92,12 +92,14 @@ def median_seed(values: np.ndarray) -> int:
 
 def smooth(values: np.ndarray, window: int = 25) -> np.ndarray:
     """A running median along the first axis, for curves that jitter as those of an absolute error do."""
+    values = np.asarray(values, float)
     padded = np.concatenate([values[:1].repeat(window // 2, axis=0), values, values[-1:].repeat(window // 2, axis=0)])
     return np.median(np.lib.stride_tricks.sliding_window_view(padded, window, axis=0), axis=-1)[: len(values)]
 
 
 def plot_band(axis: Any, iterations: np.ndarray, values: np.ndarray, colour: str, label: str) -> None:
-    """The median over the seeds, and the range from the lowest to the highest."""
-    axis.plot(iterations, np.median(values, axis=1), color=colour, label=label)
+    """The median over the seeds, and the range from the lowest to the highest; without seeds that have diverged."""
+    finite = np.ma.masked_invalid(values)
+    axis.plot(iterations, np.ma.median(finite, axis=1), color=colour, label=label)
     if values.shape[1] > 1:
-        axis.fill_between(iterations, values.min(axis=1), values.max(axis=1), color=colour, alpha=0.18, linewidth=0)
+        axis.fill_between(iterations, finite.min(axis=1), finite.max(axis=1), color=colour, alpha=0.18, linewidth=0)

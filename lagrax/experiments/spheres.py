@@ -203,7 +203,7 @@ def draw_evolution(settings: Settings, fits: dict[str, Fit], points, targets) ->
         axes[row, 0].set_ylabel(f"{name}: h₂(T)")
     for axis in axes[-1]:
         axis.set_xlabel("h₁(T)")
-    figures.legend(figure, axes)
+    figures.legend(figure, axes, scale=4)
     caption = "Features of the NDDE (top) and the NODE (bottom) during training, with the line of the head (seed 0)."
     return figures.save(figure, settings.folder, "evolution", caption)
 
@@ -239,7 +239,7 @@ def draw_flows(settings: Settings, fits: dict[str, Fit], measured: dict[str, Any
         scatter(axis, path[-1], np.asarray(targets)[some], False, size=8)
         draw_line(axis, model)
         axis.set(title=f"flow of the {name}", xlabel="h₁", ylabel="h₂")
-    figures.legend(figure, axes[0, 1])
+    figures.legend(figure, axes[0, 1], scale=4)
     return figures.save(
         figure, settings.folder, "flows", "Training losses, the data, and the flows after training (seed 0)."
     )
