@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo example test lint bench docs serve clean
+.PHONY: demo example test test-all lint bench docs serve clean
 
 demo: .venv/train  ## the paper's spiral, trained and reported, in about a minute; results in runs/
 	$(BIN)/lagrax reproduce spiral
@@ -11,8 +11,11 @@ demo: .venv/train  ## the paper's spiral, trained and reported, in about a minut
 example: .venv/train  ## learn a delay from noisy data; figure in out/
 	$(BIN)/python -m examples.demo
 
-test: .venv/dev  ## all tests, in under ten minutes
+test: .venv/dev  ## in about ten minutes
 	$(BIN)/python -m pytest
+
+test-all: .venv/dev  ## the slow ones too
+	$(BIN)/python -m pytest -m "slow or not slow"
 
 lint: .venv/dev
 	$(BIN)/ruff check .

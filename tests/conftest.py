@@ -1,5 +1,6 @@
 """Tests run in double precision, with strict dtype promotion, checked types and a compilation cache kept between runs."""
 
+import gc
 import os
 import pathlib
 
@@ -7,7 +8,9 @@ import pathlib
 # too, whose numbers are compared to the last bit.
 os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
 
+import equinox as eqx
 import jax
+import pytest
 from jaxtyping import install_import_hook
 
 CACHE = pathlib.Path(__file__).parent.parent / ".cache" / "jax"
@@ -19,3 +22,16 @@ jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 
 with install_import_hook("lagrax", "beartype.beartype"):
     import lagrax  # noqa: F401
+
+
+MAPPINGS = pathlib.Path("/proc/self/maps")
+
+
+@pytest.fixture(autouse=True)
+def room_for_compiled_code():
+    """Every compiled program holds memory mappings, of which Linux gives a process 65,530; XLA crashes on the next one."""
+    yield
+    if MAPPINGS.exists() and MAPPINGS.read_bytes().count(b"\n") > 20_000:
+        jax.clear_caches()
+        eqx.clear_caches()
+        gc.collect()

@@ -52,6 +52,7 @@ def test_separation(tmp_path):
     assert found["after"]["share on the right side"]["median"] == 1 and found["after"]["gap"]["min"] >= 7
 
 
+@pytest.mark.slow
 def test_universal(tmp_path):
     for values in smoke("universal", tmp_path).values():
         bound = values["least error of any flow of the line"]
@@ -59,6 +60,7 @@ def test_universal(tmp_path):
         assert values["least squares"]["16"]["median"] < min(0.05, values["least squares"]["4"]["median"])
 
 
+@pytest.mark.slow
 def test_complexity(tmp_path):
     found = smoke("complexity", tmp_path)
     assert all(row["error"] < 1e-2 for rows in found.values() for row in rows.values())

@@ -23,7 +23,9 @@ NUMBERS = {
 }
 
 
-@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize(
+    "name", ["spiral", *(pytest.param(name, marks=pytest.mark.slow) for name in ("population", "spheres"))]
+)
 def test_smoke(name, tmp_path):
     folder = experiments.start(experiments.load(name), tmp_path, Options("smoke", numbers=NUMBERS[name]), progress=False)
     outcome, _ = _folder.read_outcome(folder)
@@ -48,8 +50,8 @@ def test_adjoints_train_alike(tmp_path):
     model = lx.nn.NeuralDDE(field, 0.5, t1=1.0, stepsize_controller=spiral.dfx.PIDController(**tight))
 
     def curve(adjoint):
-        loss = lambda model, series, key, tally: absolute_error(model, series, key, tally, adjoint)
-        return fit(model, loss, series, optax.adam(0.01), 15, key=jr.key(1), progress=False).history["loss"]
+        loss = absolute_error(adjoint, np.asarray(series.ts))
+        return fit(model, loss, series.xs, optax.adam(0.01), 15, key=jr.key(1), progress=False).history["loss"]
 
     discrete = curve(lx.DiscreteAdjoint())
     assert discrete[-1] < 0.9 * discrete[0]

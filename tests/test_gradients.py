@@ -120,7 +120,9 @@ PARAMETERS = (
 )
 
 
-@pytest.mark.parametrize("solver", [dfx.Tsit5(), dfx.Dopri8()], ids=lambda s: type(s).__name__)
+@pytest.mark.parametrize(
+    "solver", [dfx.Tsit5(), pytest.param(dfx.Dopri8(), marks=pytest.mark.slow)], ids=lambda s: type(s).__name__
+)
 def test_against_finite_differences(solver):
     controller = dfx.PIDController(rtol=1e-12, atol=1e-12)
     check_gradient(lambda p: three_delays(solver, controller, p), PARAMETERS)

@@ -28,17 +28,22 @@ class Series(eqx.Module):
     xs: Float[Array, "..."]
 
 
-def predict(model: AbstractModel, ts: Float[Array, " times"], x0: Float[Array, "..."], adjoint: Any = None):
+def predict(model: AbstractModel, ts: Any, x0: Float[Array, "..."], adjoint: Any = None):
     """(The model's states at ts without augmented components, the evaluations it took); infinite where a solve failed."""
     solution = model.solve(x0, ts, adjoint=adjoint, throw=False)
     ys: Any = solution.ys
     return ys[..., : x0.shape[-1]], solution.stats["num_evaluations"]
 
 
-def absolute_error(model: AbstractModel, series: Series, key: Array, tally: Array, adjoint: Any):
-    """The loss of the paper's regressions."""
-    xs, evaluations = predict(model, series.ts, series.xs[0], dataclasses.replace(adjoint, tally=tally))
-    return jnp.mean(jnp.abs(xs - series.xs)), {"forward evaluations": evaluations}
+def absolute_error(adjoint: Any, ts: np.ndarray) -> Callable:
+    """The loss of the paper's regressions, for states at times `ts`. These are plain numbers, so that the length of the
+    solve is known before compiling: `PiecewiseAdjoint` needs it."""
+
+    def loss(model: AbstractModel, xs: Float[Array, "..."], key: Array, tally: Array):
+        found, evaluations = predict(model, ts, xs[0], dataclasses.replace(adjoint, tally=tally))
+        return jnp.mean(jnp.abs(found - xs)), {"forward evaluations": evaluations}
+
+    return loss
 
 
 def train(settings: Settings, makers: dict[str, Callable], series: Series) -> dict[str, Fit]:
@@ -49,11 +54,10 @@ def train(settings: Settings, makers: dict[str, Callable], series: Series) -> di
         models = stack([make(each) for each in jr.split(key, settings.seeds)])
         folder = settings.folder / name
         settings.say(f"{name}: {numbers['iterations']} iterations, {settings.seeds} seeds at once")
-        loss = lambda model, series, key, tally: absolute_error(model, series, key, tally, settings.adjoint)
         fitted = fit(
             models,
-            loss,
-            series,
+            absolute_error(settings.adjoint, np.asarray(series.ts[0])),
+            series.xs,
             optax.adam(numbers["learning rate"]),
             numbers["iterations"],
             key=key,
