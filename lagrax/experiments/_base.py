@@ -53,9 +53,14 @@ class Settings:
         return dfx.PIDController(rtol=self.tolerance, atol=self.tolerance)
 
     @property
+    def stepping(self) -> dict[str, Any]:
+        """The keyword arguments of a model of `lagrax.nn` that say how it is solved."""
+        return {"solver": self.solver, "stepsize_controller": self.controller}
+
+    @property
     def solving(self) -> dict[str, Any]:
-        """The keyword arguments of a model of `lagrax.nn` that say how it is solved and differentiated."""
-        return {"solver": self.solver, "stepsize_controller": self.controller, "adjoint": self.adjoint}
+        """Those, and how it is differentiated."""
+        return {**self.stepping, "adjoint": self.adjoint}
 
     def say(self, text: str) -> None:
         """A line of progress for the terminal."""

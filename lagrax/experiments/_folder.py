@@ -42,8 +42,11 @@ def newest_unfinished(out: Path, experiment: str) -> Path | None:
 
 
 def write_json(file: Path, value: Any) -> None:
+    write_text(file, json.dumps(_plain(value), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def write_text(file: Path, text: str) -> None:
     """Atomically: a reader finds the old text or the new, and a killed run leaves no half of it."""
-    text = json.dumps(_plain(value), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     partial = file.with_name(file.name + ".partial")
     try:
         partial.write_text(text, encoding="utf-8")

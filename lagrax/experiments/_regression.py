@@ -9,13 +9,12 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-import optax
 from jaxtyping import Array, Float
 
-from .._persist import save
 from ..nn import AbstractModel
-from ..train import Fit, fit, stack, unstack
-from ._base import Settings, UserError
+from ..train import Fit
+from ._base import Settings
+from ._training import train_seeds
 
 
 class Series(eqx.Module):
@@ -47,35 +46,14 @@ def absolute_error(adjoint: Any, ts: np.ndarray) -> Callable:
 
 
 def train(settings: Settings, makers: dict[str, Callable], series: Series) -> dict[str, Fit]:
-    """Fits each kind of model, `makers[name](key)`, to the series (of each seed); saves the trained models."""
-    numbers, fits = settings.numbers, {}
+    """Fits each kind of model, `makers[name](key)`, to the series (of each seed)."""
+    iterations = settings.numbers["iterations"]
+    every = max(1, iterations // settings.numbers["snapshots"])
+    loss = absolute_error(settings.adjoint, np.asarray(series.ts[0]))
+    fits = {}
     for position, (name, make) in enumerate(makers.items()):
         key = jr.fold_in(jr.key(0), position)
-        models = stack([make(each) for each in jr.split(key, settings.seeds)])
-        folder = settings.folder / name
-        settings.say(f"{name}: {numbers['iterations']} iterations, {settings.seeds} seeds at once")
-        fitted = fit(
-            models,
-            absolute_error(settings.adjoint, np.asarray(series.ts[0])),
-            series.xs,
-            optax.adam(numbers["learning rate"]),
-            numbers["iterations"],
-            key=key,
-            stacked=True,
-            data_stacked=True,
-            folder=folder,
-            resume=settings.resume,
-            snapshots=max(1, numbers["iterations"] // numbers["snapshots"]),
-            progress=settings.progress,
-        )
-        settings.say(f"{name}: {fitted.message}")
-        if fitted.ended == "interrupted":
-            raise KeyboardInterrupt
-        if fitted.ended == "diverged":
-            raise UserError(f"every seed of {name} diverged: try a smaller tolerance or learning rate")
-        for seed in range(settings.seeds):
-            save(folder / f"seed-{seed}.lagrax", unstack(fitted.model, seed))
-        fits[name] = fitted
+        fits[name] = train_seeds(settings, name, make, loss, series.xs, iterations, key, snapshots=every)
     return fits
 
 

@@ -2,7 +2,6 @@
 
 import base64
 import json
-import os
 from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
@@ -24,12 +23,7 @@ def write(folders: Sequence[Path], file: Path) -> None:
     overview = _overview([(config, outcome) for _, config, outcome, _ in runs]) if len(runs) > 1 else ""
     sections = "\n".join(_section(*run, alone=len(runs) == 1) for run in runs)
     page = _PAGE.format(title=escape(title), css=CSS, overview=overview, sections=sections)
-    partial = file.with_name(file.name + ".partial")
-    try:
-        partial.write_text(page, encoding="utf-8")
-        os.replace(partial, file)
-    except OSError as error:
-        raise UserError(f"{file} cannot be written ({error.strerror})") from None
+    _folder.write_text(file, page)
 
 
 def verdict(claim: Claim) -> str:

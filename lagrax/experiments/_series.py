@@ -56,12 +56,7 @@ def observe(system: System, settings: Settings) -> Series:
 def makers(settings: Settings) -> dict[str, Any]:
     """The paper's nets: two hidden layers of ten units, tanh, no biases in its formulas; ANODE has one more component."""
     net = {"width": 10, "depth": 2, "use_bias": settings.numbers["biases"]}
-    shared = {
-        "t1": TRAINING,
-        "solver": settings.solver,
-        "stepsize_controller": settings.controller,
-        "max_steps": settings.numbers["max steps"],
-    }
+    shared = {"t1": TRAINING, "max_steps": settings.numbers["max steps"], **settings.stepping}
 
     def ndde(key: jax.Array) -> AbstractModel:
         return NeuralDDE(MLPField(1, form=Form.CONCAT, key=key, **net), DELAY, **shared)

@@ -11,12 +11,12 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float
 
-from .._persist import save
 from ..nn import AbstractModel, Form, MLPField, NeuralDDE, NeuralODE
-from ..train import Fit, fit, stack, unstack
+from ..train import Fit, unstack
 from . import _figures as figures
-from ._base import Claim, Experiment, Figure, Outcome, Preset, Settings, Table, UserError, spread
+from ._base import Claim, Experiment, Figure, Outcome, Preset, Settings, Table, spread
 from ._regression import judged
+from ._training import train_seeds
 
 T1 = 1.0
 RADII = (0.5, 1.0, 1.5)
@@ -59,12 +59,7 @@ def draw_points(key: Array, inner: int, outer: int) -> tuple[Float[Array, "point
 def makers(settings: Settings) -> dict[str, Any]:
     """Nets of 32-32 ReLU units: f(x(t)) and f(x(t - τ)) with τ = T = 1."""
     numbers = settings.numbers
-    shared = {
-        "t1": T1,
-        "solver": settings.solver,
-        "stepsize_controller": settings.controller,
-        "max_steps": numbers["max steps"],
-    }
+    shared = {"t1": T1, "max_steps": numbers["max steps"], **settings.stepping}
     net = {"width": 32, "depth": 2, "activation": jax.nn.relu, "use_bias": numbers["biases"]}
 
     def ndde(key: Array) -> Classifier:
@@ -105,31 +100,8 @@ def train(settings: Settings, name: str, make: Any, data: Any) -> Fit:
         score, evaluations = model(x, dataclasses.replace(settings.adjoint, tally=tally))
         return jnp.mean(optax.huber_loss(score, target)), {"forward evaluations": evaluations}
 
-    settings.say(f"{name}: {numbers['epochs']} epochs, {settings.seeds} seeds at once")
-    key = jr.key(3)
-    fitted = fit(
-        stack([make(each) for each in jr.split(key, settings.seeds)]),
-        loss,
-        data,
-        optax.adam(numbers["learning rate"]),
-        numbers["epochs"] * epoch,
-        key=key,
-        batch_size=numbers["batch"],
-        stacked=True,
-        data_stacked=True,
-        folder=settings.folder / name,
-        resume=settings.resume,
-        snapshots=epoch,
-        progress=settings.progress,
-    )
-    settings.say(f"{name}: {fitted.message}")
-    if fitted.ended == "interrupted":
-        raise KeyboardInterrupt
-    if fitted.ended == "diverged":
-        raise UserError(f"every seed of {name} diverged: try a smaller tolerance or learning rate")
-    for seed in range(settings.seeds):
-        save(settings.folder / name / f"seed-{seed}.lagrax", unstack(fitted.model, seed))
-    return fitted
+    iterations = numbers["epochs"] * epoch
+    return train_seeds(settings, name, make, loss, data, iterations, jr.key(3), batch_size=numbers["batch"], snapshots=epoch)
 
 
 def measure(settings: Settings, fitted: Fit, points, targets) -> dict[str, Any]:

@@ -36,12 +36,7 @@ def observe(sampling: float) -> Series:
 def makers(settings: Settings) -> dict[str, Any]:
     """W_out tanh(W_in x) and W_out tanh(W_in (x(t) + x(t - τ))); the paper's formulas have no biases."""
     numbers = settings.numbers
-    shared = {
-        "t1": T1,
-        "solver": settings.solver,
-        "stepsize_controller": settings.controller,
-        "max_steps": numbers["max steps"],
-    }
+    shared = {"t1": T1, "max_steps": numbers["max steps"], **settings.stepping}
     net = {"width": 10, "depth": 1, "use_bias": numbers["biases"]}
 
     def node(key: jax.Array) -> AbstractModel:

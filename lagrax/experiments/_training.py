@@ -1,0 +1,42 @@
+"""Training one kind of model for an experiment: all seeds at once, in a folder of its own, saved at the end."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.random as jr
+import optax
+from jaxtyping import Array
+
+from .._persist import save
+from ..train import Fit, fit, stack, unstack
+from ._base import Settings, UserError
+
+
+def train_seeds(
+    settings: Settings, name: str, make: Callable, loss: Callable, data: Any, iterations: int, key: Array, **options: Any
+) -> Fit:
+    """Fits `make(key)` of every seed to its entry of `data`, with Adam. `options` are those of `lagrax.train.fit`."""
+    folder = settings.folder / name
+    settings.say(f"{name}: {iterations} iterations, {settings.seeds} seeds at once")
+    fitted = fit(
+        stack([make(each) for each in jr.split(key, settings.seeds)]),
+        loss,
+        data,
+        optax.adam(settings.numbers["learning rate"]),
+        iterations,
+        key=key,
+        stacked=True,
+        data_stacked=True,
+        folder=folder,
+        resume=settings.resume,
+        progress=settings.progress,
+        **options,
+    )
+    settings.say(f"{name}: {fitted.message}")
+    if fitted.ended == "interrupted":
+        raise KeyboardInterrupt
+    if fitted.ended == "diverged":
+        raise UserError(f"every seed of {name} diverged: try a smaller tolerance or learning rate")
+    for seed in range(settings.seeds):
+        save(folder / f"seed-{seed}.lagrax", unstack(fitted.model, seed))
+    return fitted
