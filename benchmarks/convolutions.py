@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import lagrax as lx
-from lagrax.nn._conv import IMAGE_SHAPES, ImageField, native_conv3x3, winograd_conv3x3
+from lagrax.nn import IMAGE_SHAPES, ImageField, native_conv3x3, winograd_conv3x3
 
 from .timing import interleave
 

@@ -24,7 +24,7 @@ from jaxtyping import Array
 import lagrax.nn as lxn
 from lagrax import DelayTerm
 from lagrax._persist import ModelFileError, load, save
-from lagrax.nn._conv import image_fields
+from lagrax.nn import image_fields
 
 QUIET = settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from ..row import Row
 from .compile_time import compile_time
+from .images import images
 from .long_runs import long_runs
 from .max_steps import max_steps
 from .neural_ode import neural_ode
@@ -29,4 +30,5 @@ COMPARISONS = {
     "long-runs": Comparison(long_runs),
     "max-steps": Comparison(max_steps),
     "compile-time": Comparison(compile_time),
+    "images": Comparison(images, ("torch", "torchdiffeq")),
 }

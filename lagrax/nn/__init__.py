@@ -1,17 +1,19 @@
 """Neural differential equations with delays, as Equinox modules."""
 
-from ._conv import IMAGE_SHAPES as IMAGE_SHAPES
-from ._conv import PAPER_FILTERS as PAPER_FILTERS
 from ._conv import Conv as Conv
-from ._conv import ImageField as ImageField
 from ._conv import conv1x1 as conv1x1
 from ._conv import conv3x3 as conv3x3
-from ._conv import image_fields as image_fields
 from ._conv import native_conv3x3 as native_conv3x3
 from ._conv import winograd_conv3x3 as winograd_conv3x3
 from ._delay import LearnableDelay as LearnableDelay
 from ._delay import SharedDelay as SharedDelay
 from ._form import Form as Form
+from ._image import IMAGE_SHAPES as IMAGE_SHAPES
+from ._image import PAPER_FILTERS as PAPER_FILTERS
+from ._image import ImageClassifier as ImageClassifier
+from ._image import ImageField as ImageField
+from ._image import LowPrecision as LowPrecision
+from ._image import image_fields as image_fields
 from ._mlp import MLPField as MLPField
 from ._mlp import torch_uniform as torch_uniform
 from ._models import AbstractModel as AbstractModel

@@ -1,17 +1,21 @@
 """Parameters that change with time: a vector field whose weights follow an equation of their own."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
+import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PyTree
 
 
 def count_parameters(module: PyTree) -> int:
-    """How many numbers in `module` are trained: the sizes of its floating-point arrays together."""
-    return sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(module, eqx.is_inexact_array)))
+    """How many numbers in `module` are trained: the sizes of its floating-point arrays (or shapes of them) together."""
+    leaves = [leaf for leaf in jax.tree.leaves(module) if isinstance(leaf, jax.Array | np.ndarray | jax.ShapeDtypeStruct)]
+    return sum(math.prod(leaf.shape) for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.inexact))
 
 
 class Driven(eqx.Module):
