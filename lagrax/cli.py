@@ -9,9 +9,13 @@ import textwrap
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from ._xla import fuse_small_loops
+
+if TYPE_CHECKING:
+    from .experiments import Options
+    from .experiments._base import Table
 
 _EXAMPLES = """\
 examples:
@@ -20,6 +24,7 @@ examples:
   lagrax reproduce all --preset smoke          everything, in small
   lagrax reproduce population --preset paper --seeds 5
   lagrax reproduce population --resume         go on after an interruption
+  lagrax reproduce images --dataset mnist --data-dir DATA --limit-train 10000 --models NODE,NDDE
   lagrax report                                one page on the newest runs
 """
 _REPRODUCE = """\
@@ -28,14 +33,23 @@ config.json, metrics.json, figures as PNG and PDF, and report.html, which sets t
 """
 
 
+# Options of one experiment, and the numbers of its presets that they stand for.
+_IMAGES = {
+    "dataset": "dataset", "models": "models", "data_dir": "data dir", "limit_train": "limit train",
+    "limit_test": "limit test", "minutes": "minutes",
+}  # fmt: skip
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns the exit code: 0, 1 for an error, 2 for a wrong command line, 130 for Ctrl-C."""
-    # JAX may be running already if the caller is a program of its own; then it is as fast as the caller made it.
-    with contextlib.suppress(RuntimeError):
-        fuse_small_loops()
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    # JAX may be running already if the caller is a program of its own; then it is as fast as the caller made it. The
+    # loops over images are not small: one kernel for each makes them slower by 40 %.
+    if "images" not in words:
+        with contextlib.suppress(RuntimeError):
+            fuse_small_loops()
     from .experiments import UserError
 
-    words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         options = _parse(words)
         return options.command(options)
@@ -49,11 +63,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _reproduce(given: argparse.Namespace) -> int:
     from . import experiments
-    from .experiments import Options, _collect
+    from .experiments import _collect, _processes
 
-    numbers = dict(given.numbers)
-    options = Options(given.preset, given.seeds, given.adjoint, given.solver, given.tolerance, numbers)
+    if given.table:
+        return _print_table(given)
+    _processes.join(given.coordinator, given.processes, given.process)
     names, folders = _collect.plan(given.names, given.resume, given.out)
+    options = {name: _options(name, given, names) for name in names}
     chosen = [experiments.load(name) for name in names]
     _collect.check(chosen, folders, options)
     done: list[Path] = []
@@ -63,24 +79,53 @@ def _reproduce(given: argparse.Namespace) -> int:
         try:
             folder = folders.get(experiment.name)
             run = experiments.start if folder is None else experiments.resume
-            done.append(run(experiment, given.out if folder is None else folder, options))
+            found = run(experiment, given.out if folder is None else folder, options[experiment.name])
         except KeyboardInterrupt:
             _say_how_to_resume(names[position:], given)
             return 130
-        _print_outcome(done[-1])
+        if found is None:
+            continue  # the first process has it
+        done.append(found)
+        _print_outcome(found)
+    if not done:
+        return 0
     report = _collect.joint_report(done, given.out)
     print(f"\nReport: {report}")
     return 0
 
 
+def _options(name: str, given: argparse.Namespace, names: Sequence[str]) -> "Options":
+    """What was asked of one of the experiments: those of images are for images alone."""
+    from .experiments import Options, UserError
+
+    own = {option: getattr(given, option) for option in _IMAGES if getattr(given, option) is not None}
+    if own and "images" not in names:
+        option = next(iter(own)).replace("_", "-")
+        raise UserError(f"--{option} is an option of images, which is not among the experiments to run: leave it out")
+    numbers = dict(given.numbers) | (
+        {_IMAGES[option]: str(value) for option, value in own.items()} if name == "images" else {}
+    )
+    return Options(given.preset, given.seeds, given.adjoint, given.solver, given.tolerance, numbers)
+
+
+def _print_table(given: argparse.Namespace) -> int:
+    from .experiments import UserError, _image_models, pick
+
+    pick("table", given.table, ("parameters",))
+    if given.names != ["images"]:
+        raise UserError(f"--table {given.table} is an option of images: lagrax reproduce images --table {given.table}")
+    _print_rows(_image_models.parameters_table())
+    return 0
+
+
 def _say_how_to_resume(names: Sequence[str], given: argparse.Namespace) -> None:
     words = ["lagrax", "reproduce", *names, "--resume"]
-    single = ("preset", "seeds", "adjoint", "solver", "tolerance", "out")
+    single = ("preset", "seeds", "adjoint", "solver", "tolerance", "out", *_IMAGES)
     defaults = {"out": Path("runs")}
     for option in single:
         value = getattr(given, option)
         if value is not None and value != defaults.get(option):
-            words += [f"--{option}", str(value)]
+            words += [f"--{option.replace('_', '-')}", str(value)]
     for name, value in given.numbers:
         words += ["--set", f"{name}={value}"]
     print(f"\nlagrax: interrupted; what was saved is kept. To go on: {shlex.join(words)}", file=sys.stderr)
@@ -110,16 +155,21 @@ def _print_outcome(folder: Path) -> None:
 
     outcome, duration = read_outcome(folder)
     for table in outcome.tables:
-        print(f"\n{table.title}")
-        rows = [table.columns, *table.rows]
-        widths = [max(len(row[i]) for row in rows) for i in range(len(table.columns))]
-        for row in rows:
-            print("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        print()
+        _print_rows(table)
     for claim in outcome.claims:
         print(f"\n{verdict(claim)}")
         print(_wrapped(f"the paper says: {claim.paper}", "  "))
         print(_wrapped(f"we measured:    {claim.measured}", "  "))
     print(f"\n{folder} ({duration})", flush=True)
+
+
+def _print_rows(table: "Table") -> None:
+    print(table.title)
+    rows = [table.columns, *table.rows]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(table.columns))]
+    for row in rows:
+        print("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def _wrapped(text: str, indent: str) -> str:
@@ -162,6 +212,7 @@ def _parse(words: list[str]) -> argparse.Namespace:
     add("--tolerance", type=float, metavar="X", help="relative and absolute, of every solve (preset's own)")
     add("--set", dest="numbers", action="append", type=_assignment, default=[], metavar="NAME=VALUE",
         help="replace a number of the preset, see config.json; may be repeated")  # fmt: skip
+    _add_images(reproduce)
     reproduce.set_defaults(command=_reproduce)
 
     listing = commands.add_parser("list", help="what can be reproduced", description="Names and describes the experiments.")
@@ -176,6 +227,25 @@ def _parse(words: list[str]) -> argparse.Namespace:
     if words and not words[0].startswith("-"):
         pick("command", words[0], ("reproduce", "list", "report"))
     return parser.parse_args(words)
+
+
+def _add_images(reproduce: argparse.ArgumentParser) -> None:
+    add = reproduce.add_argument_group("images").add_argument
+    add("--dataset", metavar="D", help="digits, mnist, cifar10, svhn, or several with commas (digits)")
+    add("--models", metavar="M", help="all, or names of the paper's table such as NODE,A1+NDDE (all)")
+    add(
+        "--data-dir",
+        metavar="FOLDER",
+        help="where the publisher's files are; else $LAGRAX_DATA, else downloaded",
+    )
+    add("--limit-train", type=int, metavar="N", help="train with the first N images")
+    add("--limit-test", type=int, metavar="N", help="test with the first N images")
+    add("--minutes", type=float, metavar="T", help="stop after so long, shared by the models, and report what there is")
+    add("--table", metavar="T", help="print a table of the paper and nothing else: parameters")
+    group = reproduce.add_argument_group("several machines (images), the same command on each")
+    group.add_argument("--coordinator", metavar="HOST:PORT", help="of the first process, where the others find it")
+    group.add_argument("--processes", type=int, metavar="N", help="how many there are")
+    group.add_argument("--process", type=int, metavar="I", help="which one this is, from 0")
 
 
 def _one_of(what: str, names: Sequence[str] | dict) -> Callable[[str], str]:

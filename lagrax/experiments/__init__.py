@@ -17,6 +17,7 @@ NAMES = (
     "spiral",
     "population",
     "mackey-glass",
+    "images",
     "universal",
     "complexity",
 )

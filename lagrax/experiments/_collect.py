@@ -1,6 +1,6 @@
 """Several runs at once: which to start, which to continue, and a report on all of them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from . import NAMES, _folder, _report, pick
@@ -40,13 +40,13 @@ def _one(given: Sequence[str], folder: Path) -> tuple[list[str], dict[str, Path]
     return [pick("experiment", name, NAMES)], {name: folder}
 
 
-def check(experiments: Sequence[Experiment], folders: dict[str, Path], options: Options) -> None:
+def check(experiments: Sequence[Experiment], folders: dict[str, Path], options: Mapping[str, Options]) -> None:
     """Raises for options that one of the experiments cannot serve, before the first of them starts."""
     for experiment in experiments:
         if experiment.name in folders:
-            same(read_config(folders[experiment.name]), experiment, options)
+            same(read_config(folders[experiment.name]), experiment, options[experiment.name])
         else:
-            configure(experiment, options)
+            configure(experiment, options[experiment.name])
 
 
 def joint_report(done: Sequence[Path], out: Path) -> Path:

@@ -12,16 +12,19 @@ from typing import Any
 
 import jax
 
-from . import _folder, _report
+from . import _folder, _processes, _report
 from ._base import Experiment, Outcome, UserError
 from ._options import Options, configure, same, settings
 
 PACKAGES = ("lagrax", "jax", "jaxlib", "equinox", "diffrax", "optax", "numpy", "matplotlib")
 
 
-def start(experiment: Experiment, out: Path, options: Options, progress: bool = True) -> Path:
-    """Runs it in a new folder under `out`, which is returned."""
+def start(experiment: Experiment, out: Path, options: Options, progress: bool = True) -> Path | None:
+    """Runs it in a new folder under `out`, which is returned; by None, if another process has it."""
     config = configure(experiment, options)
+    if not _processes.is_first():
+        _assist(experiment, config, False)
+        return None
     folder = _folder.create(out, experiment.name)
     surroundings = {"started": datetime.now().isoformat(" ", "seconds"), "versions": _versions(), "machine": _machine()}
     _folder.write_json(folder / _folder.CONFIG, {**config, **surroundings})
@@ -29,7 +32,7 @@ def start(experiment: Experiment, out: Path, options: Options, progress: bool = 
     return folder
 
 
-def resume(experiment: Experiment, folder: Path, options: Options, progress: bool = True) -> Path:
+def resume(experiment: Experiment, folder: Path, options: Options, progress: bool = True) -> Path | None:
     """Continues what was interrupted in `folder`, with the configuration found there."""
     config = read_config(folder)
     if config["experiment"] != experiment.name:
@@ -37,8 +40,17 @@ def resume(experiment: Experiment, folder: Path, options: Options, progress: boo
     if _folder.is_finished(folder):
         raise UserError(f"the run in {folder} is finished: its report is {folder / _report.NAME}")
     same(config, experiment, options)
+    if not _processes.is_first():
+        _assist(experiment, config, True)
+        return None
     _complete(experiment, config, folder, True, progress)
     return folder
+
+
+def _assist(experiment: Experiment, config: Mapping[str, Any], again: bool) -> None:
+    """The part of a process that is not the first: it computes its share, and keeps nothing."""
+    with _processes.scratch() as folder, _precision(experiment.x64), _plain_errors():
+        experiment.run(settings(config, folder, again, False))
 
 
 def read_config(folder: Path) -> dict[str, Any]:

@@ -26,11 +26,10 @@ def train_seeds(
         iterations,
         key=key,
         stacked=True,
-        data_stacked=True,
         folder=folder,
         resume=settings.resume,
         progress=settings.progress,
-        **options,
+        **{"data_stacked": True, **options},
     )
     settings.say(f"{name}: {fitted.message}")
     if fitted.ended == "interrupted":

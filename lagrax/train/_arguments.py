@@ -8,13 +8,14 @@ from jax.sharding import Mesh
 from jaxtyping import PyTree
 
 
-def check_counts(iterations, batch_size, checkpoint_every, snapshots, chunk, until, folder, resume) -> None:
+def check_counts(iterations, batch_size, checkpoint_every, snapshots, evaluate_every, chunk, until, folder, resume) -> None:
     if not _is_count(iterations):
         raise ValueError(f"iterations = {iterations!r}, expected a positive whole number: such as 1000")
     optional = {
         "batch_size": batch_size,
         "checkpoint_every": checkpoint_every,
         "snapshots": snapshots,
+        "evaluate_every": evaluate_every,
         "chunk": chunk,
     }
     for name, value in optional.items():
@@ -24,6 +25,17 @@ def check_counts(iterations, batch_size, checkpoint_every, snapshots, chunk, unt
         raise ValueError(f"until = {until!r}, expected a positive number of seconds or None: such as 60.0")
     if resume and folder is None:
         raise ValueError("resume=True without a folder, expected the folder of the run: pass folder='...'")
+
+
+def check_evaluation(evaluate: Any, every: int | None) -> None:
+    if evaluate is not None and not callable(evaluate):
+        raise ValueError(
+            f"evaluate is a {type(evaluate).__name__}, expected a function of the model or None: pass a function"
+        )
+    if evaluate is not None and every is None:
+        raise ValueError("evaluate without evaluate_every, expected both or none: pass evaluate_every=100, for instance")
+    if evaluate is None and every is not None:
+        raise ValueError(f"evaluate_every = {every} without evaluate, expected both or none: pass evaluate=..., or drop it")
 
 
 def _is_count(x: Any) -> bool:

@@ -9,13 +9,16 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
 from jaxtyping import PyTree
 
 from .._persist import ModelFileError, load, save
+from ._agree import Processes
+from ._devices import on_host, readable
 
 CHECKPOINT, METRICS = "checkpoint.lagrax", "metrics.jsonl"
-_VERSION = 1
+_VERSION = 2
 
 
 class CheckpointError(ValueError):
@@ -33,6 +36,8 @@ class Checkpoint:
     history: dict[str, np.ndarray]
     snapshot_iterations: list[int]
     snapshots: list[list[Any]]  # leaves of the parameters
+    evaluation_iterations: list[int]
+    evaluations: dict[str, np.ndarray]  # an entry per evaluation
 
 
 # --- what a run is made of --------------------------------------------------------------------------------------------
@@ -41,7 +46,7 @@ class Checkpoint:
 def describe(model: PyTree, optimizer: PyTree, data: PyTree, **settings: Any) -> dict[str, Any]:
     """The shapes of everything and a checksum of the data: what has to be the same for a run to go on."""
     arrays = {"model": _shapes(model), "optimizer": _shapes(optimizer), "data": _shapes(data)}
-    return arrays | {"checksum of the data": _checksum(data)} | settings
+    return arrays | {"checksum of the data": checksum(data)} | settings
 
 
 def _shapes(tree: PyTree) -> dict[str, str]:
@@ -49,11 +54,15 @@ def _shapes(tree: PyTree) -> dict[str, str]:
     return {jax.tree_util.keystr(path): f"{x.dtype}[{','.join(map(str, x.shape))}]" for path, x in leaves}
 
 
-def _checksum(data: PyTree) -> int:
+def checksum(tree: PyTree) -> int | None:
+    """Of all arrays, or None if other processes hold a part of them."""
+    leaves = jax.tree.leaves(eqx.filter(tree, eqx.is_array))
+    if not all(readable(leaf) for leaf in leaves):
+        return None
     total = 0
-    for leaf in jax.tree.leaves(eqx.filter(data, eqx.is_array)):
-        if getattr(leaf, "is_fully_addressable", True):  # what other machines hold cannot be read here
-            total = zlib.crc32(np.ascontiguousarray(on_host(leaf)).view(np.uint8).reshape(-1).data, total)
+    for leaf in map(on_host, leaves):
+        plain = leaf if isinstance(leaf, np.ndarray) else np.asarray(jr.key_data(leaf))
+        total = zlib.crc32(np.ascontiguousarray(plain).view(np.uint8).reshape(-1).data, total)
     return total
 
 
@@ -61,7 +70,7 @@ def check_same(path: str, saved: dict[str, Any], given: dict[str, Any]) -> None:
     """Raises if a checkpoint was not made of what is given now, naming the first difference."""
     for name in [*given, *saved]:
         old, new = saved.get(name), given.get(name)
-        if old == new:
+        if old == new or (name == "checksum of the data" and None in (old, new)):
             continue
         what = name
         if isinstance(old, dict) and isinstance(new, dict):
@@ -125,16 +134,29 @@ def read(folder: str) -> Checkpoint | None:
     return Checkpoint(**content)
 
 
+def read_together(folder: str, processes: Processes) -> Checkpoint | None:
+    """The checkpoint in the folder of process 0, for all processes: theirs need not be on the same disk."""
+    if not processes.several:
+        return read(folder)
+    found, content = None, b""
+    with processes.safely("reading the checkpoint"):
+        found = read(folder) if processes.writes else None
+        if found is not None:
+            with open(os.path.join(folder, CHECKPOINT), "rb") as file:
+                content = file.read()
+    content = processes.from_first(content)
+    with processes.safely("copying the checkpoint"):
+        return found if processes.writes or not content else _read_copy(content)
+
+
+def _read_copy(content: bytes) -> Checkpoint | None:
+    with tempfile.TemporaryDirectory() as folder:
+        with open(os.path.join(folder, CHECKPOINT), "wb") as file:
+            file.write(content)
+        return read(folder)
+
+
 # --- arrays -----------------------------------------------------------------------------------------------------------
-
-
-def on_host(leaf: Any) -> Any:
-    """A copy of an array that outlives it; random keys stay what they are."""
-    if not eqx.is_array(leaf):
-        return leaf
-    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-        return jnp.copy(leaf)
-    return np.array(leaf)
 
 
 def leaves_on_host(tree: PyTree) -> list[Any]:

@@ -4,14 +4,18 @@ import math
 import os
 import time
 from collections.abc import Callable
+from contextlib import closing
 
 import jax
 import numpy as np
 import optax
 from jaxtyping import Array, PyTree
 
-from ._arguments import check_counts
-from ._checkpoint import METRICS, prepare_folder
+from ._agree import Processes
+from ._arguments import check_counts, check_evaluation
+from ._checkpoint import METRICS, checksum, prepare_folder
+from ._devices import mesh_of
+from ._evaluate import Evaluations
 from ._interrupt import interruptible
 from ._loop import compile_chunk
 from ._metrics import MetricsFile
@@ -38,6 +42,8 @@ def fit(
     resume: bool = False,
     checkpoint_every: int | None = None,
     snapshots: int | None = None,
+    evaluate: Callable | None = None,
+    evaluate_every: int | None = None,
     until: float | None = None,
     chunk: int | None = None,
     progress: bool = True,
@@ -52,7 +58,9 @@ def fit(
       `DiscreteAdjoint(tally=tally)`: its gradient is recorded as `"backward evaluations"`, 0 if it is not used. Solve with
       `throw=False`, so that a failed solve makes the loss infinite instead of ending the training.
     - `data`: a PyTree of arrays, handed to `loss` whole or, with `batch_size`, in batches along the leading axis. If it is
-      spread over devices by a `jax.sharding.NamedSharding`, so are the batches, and the model is on all of them.
+      spread over devices by a `jax.sharding.NamedSharding`, so are the batches, and the model is on all of them. The
+      devices may be those of several processes (`jax.distributed`), which then all call `fit` with the same arguments:
+      process 0 keeps the time and writes, and a signal to any of them stops all.
     - `optimizer`: from Optax, also one that uses the value of the loss (`reduce_on_plateau`, `lbfgs`).
     - `iterations`: how many updates to have made at the end, those before a resumption included.
     - `key`: all randomness comes from it: the shuffling of batches, and a key of its own for each call of `loss`.
@@ -68,7 +76,11 @@ def fit(
       `chunk`, `checkpoint_every` and `progress` may differ.
     - `checkpoint_every`: iterations between checkpoints, or None for one every 30 seconds. There is always one at the end.
     - `snapshots`: keep a copy of the model every so many iterations, starting with the given one.
-    - `until`: stop cleanly after so many seconds, compiling included.
+    - `evaluate`, `evaluate_every`: call `evaluate(model)` with the whole model every so many iterations, starting with the
+      given one. It returns a dict of arrays or numbers, with the same names and shapes every time, for example
+      `{"accuracy": accuracy}`, and runs outside the compiled loop, so that it may do anything: use another data set, call
+      functions that are jitted, draw.
+    - `until`: stop cleanly after so many seconds, compiling and evaluating included.
     - `chunk`: iterations per dispatch, by default as many as take half a second. Does not change the result.
     - `progress`: whether to print progress to stderr.
 
@@ -79,11 +91,23 @@ def fit(
 
     A [`lagrax.train.Fit`][].
     """
-    clock = _Clock(math.inf if until is None else until)
-    check_counts(iterations, batch_size, checkpoint_every, snapshots, chunk, until, folder, resume)
-    if folder is not None:
-        prepare_folder(os.fspath(folder), resume)
-    run = Run(model, loss, data, optimizer, key, batch_size, stacked, data_stacked, snapshots, folder)
+    mesh = mesh_of(data)
+    processes = Processes(mesh)
+    clock = _Clock(math.inf if until is None else until, processes)
+    with processes.safely("the start of fit"):
+        check_counts(iterations, batch_size, checkpoint_every, snapshots, evaluate_every, chunk, until, folder, resume)
+        check_evaluation(evaluate, evaluate_every)
+        if folder is not None and processes.writes:
+            prepare_folder(os.fspath(folder), resume)
+        evaluations = Evaluations(evaluate, evaluate_every)
+        run = Run(
+            model, loss, data, optimizer, key, batch_size, stacked, data_stacked, snapshots, folder,
+            evaluations, mesh, processes,
+        )  # fmt: skip
+    if processes.several:
+        settings = {"iterations": iterations, "chunk": chunk, "until": until, "checkpoint_every": checkpoint_every}
+        settings |= {"folder (or none)": folder is None, "resume": resume, "model (its numbers)": checksum(model)}
+        processes.check_same({**run.made_of, **settings})
     if resume:
         run.resume(iterations)
     ended = _train(run, iterations, clock, checkpoint_every, snapshots, chunk, progress)
@@ -93,60 +117,95 @@ def fit(
 class _Clock:
     """Seconds since the start of the call, and until the end of its budget."""
 
-    def __init__(self, budget: float):
-        self.start, self.budget = time.monotonic(), budget
+    def __init__(self, budget: float, processes: Processes):
+        self.start, self.budget, self._processes = time.monotonic(), budget, processes
 
     def spent(self) -> float:
+        """Of this process."""
         return time.monotonic() - self.start
 
     def left(self) -> float:
         return self.budget - self.spent()
+
+    def agreed(self) -> float:
+        """The time that was spent, for all processes the same."""
+        return self._processes.agree(False, self.spent())[1][0]
 
 
 def _train(
     run: Run, iterations: int, clock: _Clock, every: int | None, snapshots: int | None, fixed: int | None, shown: bool
 ) -> Ended:
     """Dispatches chunks until the end, saving on the way. Returns how it ended."""
-    chunk = compile_chunk(run.task, *run.arguments(0))
-    pace, bar = Pace(fixed), Progress(shown, run.iteration, iterations)
-    running, saved = bool(np.any(np.asarray(run.state.alive))), clock.spent()
-    run.save()
-    metrics = MetricsFile(os.path.join(run.folder, METRICS), run.history.columns()) if run.folder is not None else None
-    with interruptible() as interrupted:
+    processes, evaluations = run.processes, run.evaluations
+    chunk, metrics = _start(run, clock)
+    pace, bar = Pace(fixed), Progress(shown and processes.writes, run.iteration, iterations)
+    running, saved = bool(np.any(np.asarray(run.state.alive))), clock.agreed()
+    with closing(metrics), interruptible() as interrupted:
         while True:
             if snapshots and run.iteration % snapshots == 0:
                 run.snapshot()
-            ended = _ended(run.iteration >= iterations, running, interrupted(), clock)
-            due = run.iteration % every == 0 if every else clock.spent() - saved > _CHECKPOINT_SECONDS
+            stop, (now, count) = processes.agree(interrupted(), clock.spent(), pace.count(clock.left()))
+            ended = _ended(run.iteration >= iterations, running, stop, now >= clock.budget)
+            # Who wants to stop should not have to wait for an evaluation: it is made when the run goes on.
+            if evaluations.due(run.iteration) and ended not in ("interrupted", "out of time"):
+                found = _evaluate(run, clock)
+                with processes.safely("writing the metrics"):
+                    metrics.write_evaluation(run.iteration, found)
+                continue  # it may have taken the rest of the time
+            due = run.iteration % every == 0 if every else now - saved > _CHECKPOINT_SECONDS
             if ended or due:
-                run.save()
-                saved = clock.spent()
+                with processes.safely("saving"):
+                    run.save()
+                saved = clock.agreed()
             if ended:
                 break
-            count = min(pace.count(clock.left()), next_stop(run.iteration, every, snapshots, iterations) - run.iteration)
-            before = time.monotonic()
-            run.state, rows, done, alive = chunk(*run.arguments(count))
-            _wait(done)
-            first, count, running = run.iteration, int(done), bool(alive)
-            pace.measured(count, time.monotonic() - before)
-            new = run.record(rows, count, run.seconds_before + clock.spent())
-            if metrics is not None:
+            stops = next_stop(run.iteration, every, snapshots, evaluations.every, iterations)
+            first = run.iteration
+            new, running = _dispatch(run, chunk, min(int(count), stops - first), pace, clock)
+            with processes.safely("writing the metrics"):
                 metrics.write(first, new)
-            bar.update(run.iteration, np.asarray(new["loss"][-1]))
-    if metrics is not None:
-        metrics.close()
+            bar.update(run.iteration, np.asarray(new["loss"][-1]), evaluations.newest())
     bar.finish(run.message(ended))
     return ended
 
 
-def _ended(finished: bool, running: bool, interrupted: bool, clock: _Clock) -> Ended | None:
+def _start(run: Run, clock: _Clock) -> tuple[Callable, MetricsFile]:
+    """Compiles, and leaves traces in the folder once it is clear that loss and evaluation can be called."""
+    with run.processes.safely("compiling"):
+        chunk = compile_chunk(run.task, *run.arguments(0))
+    if run.evaluations.due(run.iteration):
+        _evaluate(run, clock)
+    with run.processes.safely("saving"):
+        run.save()
+        path = os.path.join(run.folder, METRICS) if run.folder is not None and run.processes.writes else None
+        return chunk, MetricsFile(path, run.history.columns(), run.evaluations.taken)
+
+
+def _evaluate(run: Run, clock: _Clock) -> dict[str, np.ndarray]:
+    with run.processes.safely("evaluation"):
+        found = run.evaluate()
+    run.seconds = run.seconds_before + clock.agreed()
+    return found
+
+
+def _dispatch(run: Run, chunk: Callable, count: int, pace: Pace, clock: _Clock) -> tuple[dict[str, np.ndarray], bool]:
+    """Lets the compiled loop run. Returns the new metrics, and whether any seed is still going."""
+    before = time.monotonic()
+    run.state, rows, done, alive = chunk(*run.arguments(count))
+    _wait(done)
+    count = int(done)
+    pace.measured(count, time.monotonic() - before)
+    return run.record(rows, count, run.seconds_before + clock.agreed()), bool(alive)
+
+
+def _ended(finished: bool, running: bool, interrupted: bool, late: bool) -> Ended | None:
     if not running:
         return "diverged"
     if finished:
         return "finished"
     if interrupted:
         return "interrupted"
-    return "out of time" if clock.left() <= 0 else None
+    return "out of time" if late else None
 
 
 def _wait(array: jax.Array) -> None:

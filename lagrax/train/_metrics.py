@@ -2,8 +2,8 @@
 
 import json
 import os
-from collections.abc import Iterator
-from typing import IO
+from collections.abc import Iterable, Iterator
+from typing import IO, Any
 
 import numpy as np
 
@@ -27,23 +27,48 @@ class History:
 class MetricsFile:
     """`metrics.jsonl`: a line per iteration, such as `{"iteration": 7, "seconds": 0.12, "loss": [0.5, 0.4]}`.
 
-    Numbers that are not finite, which JSON does not have, are null.
+    An evaluation has a line of its own, `{"iteration": 7, "evaluation": {"accuracy": [0.9, 0.8]}}`, before that of its
+    iteration. Numbers that are not finite, which JSON does not have, are null. Without a path nothing is written.
     """
 
-    def __init__(self, path: str, columns: dict[str, np.ndarray]):
+    def __init__(self, path: str | None, columns: dict[str, np.ndarray], evaluations: dict[int, dict[str, np.ndarray]]):
         """Starts the file with what was recorded before, whatever a killed run has left in it."""
+        self._file: IO[str] | None = None
+        if path is None:
+            return
         temporary = f"{path}.{os.getpid()}"
         with open(temporary, "w", encoding="utf-8") as file:
-            file.writelines(_lines(0, columns))
+            file.writelines(_all_lines(columns, evaluations))
         os.replace(temporary, path)
-        self._file: IO[str] = open(path, "a", encoding="utf-8")  # noqa: SIM115
+        self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115
 
     def write(self, iteration: int, columns: dict[str, np.ndarray]) -> None:
-        self._file.writelines(_lines(iteration, columns))
-        self._file.flush()
+        self._write(_lines(iteration, columns))
+
+    def write_evaluation(self, iteration: int, found: dict[str, np.ndarray]) -> None:
+        self._write([_evaluation(iteration, found)])
+
+    def _write(self, lines: Iterable[str]) -> None:
+        if self._file is not None:
+            self._file.writelines(lines)
+            self._file.flush()
 
     def close(self) -> None:
-        self._file.close()
+        if self._file is not None:
+            self._file.close()
+
+
+def _all_lines(columns: dict[str, np.ndarray], evaluations: dict[int, dict[str, np.ndarray]]) -> Iterator[str]:
+    """In the order in which they were written at first."""
+    left = {iteration: _evaluation(iteration, found) for iteration, found in evaluations.items()}
+    for iteration, line in enumerate(_lines(0, columns)):
+        yield left.pop(iteration, "") + line
+    yield from left.values()
+
+
+def _evaluation(iteration: int, found: dict[str, np.ndarray]) -> str:
+    plain = {name: _plain(value) for name, value in found.items()}
+    return json.dumps({"iteration": iteration, "evaluation": plain}, allow_nan=False) + "\n"
 
 
 def _lines(iteration: int, columns: dict[str, np.ndarray]) -> Iterator[str]:
@@ -52,7 +77,7 @@ def _lines(iteration: int, columns: dict[str, np.ndarray]) -> Iterator[str]:
         yield json.dumps(dict(zip(names, (i, *row), strict=True)), allow_nan=False) + "\n"
 
 
-def _plain(column: np.ndarray) -> list:
+def _plain(column: np.ndarray) -> Any:
     """Python numbers, None where they are not finite."""
     if column.dtype.kind not in "biu":
         column = column.astype(np.float64)  # bfloat16 among them, of which NumPy knows little

@@ -6,6 +6,7 @@ import time
 import numpy as np
 
 _TERMINAL_EVERY, _FILE_EVERY = 0.1, 10.0  # seconds
+_NAMES = 3  # of an evaluation, in one line
 
 
 class Progress:
@@ -17,7 +18,7 @@ class Progress:
         self._start = self._drawn = time.monotonic()
         self._width = 0
 
-    def update(self, done: int, loss: np.ndarray) -> None:
+    def update(self, done: int, loss: np.ndarray, evaluation: dict[str, np.ndarray]) -> None:
         now = time.monotonic()
         if not self._shown or now - self._drawn < (_TERMINAL_EVERY if self._terminal else _FILE_EVERY):
             return
@@ -25,7 +26,8 @@ class Progress:
         rate = (done - self._first) / max(now - self._start, 1e-9)
         share = f"{100 * done // self._iterations:3d} %  {done}/{self._iterations}"
         left = duration((self._iterations - done) / rate) if rate else "?"
-        self._print(f"{share}  {describe_loss(loss)}  {rate:.3g} iterations/s  {left} left", end=not self._terminal)
+        numbers = "  ".join([describe_loss(loss), *describe_evaluation(evaluation, loss.shape)])
+        self._print(f"{share}  {numbers}  {rate:.3g} iterations/s  {left} left", end=not self._terminal)
 
     def finish(self, message: str) -> None:
         if self._shown:
@@ -43,6 +45,12 @@ def describe_loss(loss: np.ndarray) -> str:
     if good.size == 0:
         return "loss not finite"
     return f"loss {np.median(good):.4g}" + (f" (median of {good.size})" if np.ndim(loss) else "")
+
+
+def describe_evaluation(evaluation: dict[str, np.ndarray], shape: tuple[int, ...]) -> list[str]:
+    """Such as `accuracy 0.97`, for the first few names with one number in all or per seed: then it is the median."""
+    scalars = {name: value for name, value in evaluation.items() if value.shape in ((), shape)}
+    return [f"{name} {np.median(value.astype(float)):.4g}" for name, value in list(scalars.items())[:_NAMES]]
 
 
 def duration(seconds: float) -> str:

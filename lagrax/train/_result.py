@@ -9,6 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
+from ._devices import on_host
+
 Ended = Literal["finished", "interrupted", "diverged", "out of time"]
 
 
@@ -23,6 +25,8 @@ class Fit:
       is (iterations, seeds, ...); after a seed has diverged its entries are NaN (0 for integers).
     - `snapshots`: the model with one more leading axis in every array, one entry per snapshot, before the seed axis; None
       if none were asked for. `snapshot_iterations` says after how many updates each was taken.
+    - `evaluations`: NumPy arrays, what `evaluate` returned, with one more leading axis: one entry per evaluation. `{}` if
+      there were none. `evaluation_iterations` says after how many updates each took place.
     - `iterations`, `seconds`: how many were done, and how long they took, earlier parts of a resumed run included.
     - `ended`: "finished", "interrupted" (Ctrl-C), "diverged" (no seed is left) or "out of time".
     - `diverged`: the iteration at which a seed went wrong, −1 where none did; shape () or (seeds,).
@@ -34,6 +38,8 @@ class Fit:
     history: dict[str, np.ndarray]
     snapshots: PyTree
     snapshot_iterations: np.ndarray
+    evaluations: dict[str, np.ndarray]
+    evaluation_iterations: np.ndarray
     iterations: int
     seconds: float
     ended: Ended
@@ -46,7 +52,7 @@ def stacked_snapshots(snapshots: list[PyTree], constants: PyTree, rest: PyTree) 
     if not snapshots:
         return None
     parameters = jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *snapshots)
-    repeat = lambda x: jnp.broadcast_to(x, (len(snapshots), *x.shape))
+    repeat = lambda x: jnp.broadcast_to(jnp.asarray(on_host(x)), (len(snapshots), *x.shape))
     return eqx.combine(parameters, jax.tree.map(repeat, constants), rest)
 
 

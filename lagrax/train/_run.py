@@ -10,38 +10,19 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import optax
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh
 from jaxtyping import Array, PyTree
 
 from . import _checkpoint as ckpt
+from ._agree import Processes
 from ._arguments import check_spread, number_of_samples, number_of_seeds
 from ._batches import start_of
+from ._devices import placed, spread
+from ._evaluate import Evaluations
 from ._loop import State, Task, initial_state
 from ._metrics import History
 from ._progress import describe_loss
 from ._result import Ended, Fit, message, stacked_snapshots
-
-
-def spread(data: PyTree) -> tuple[PyTree, Mesh | None]:
-    """The data, and the devices that it is spread over by a `NamedSharding`, if it is.
-
-    On a mesh with explicit axes JAX asks for the placement of each intermediate result, the loss's included; here the
-    compiler shall decide.
-    """
-    shardings = [leaf.sharding for leaf in jax.tree.leaves(data) if isinstance(leaf, jax.Array)]
-    meshes = [sharding.mesh for sharding in shardings if isinstance(sharding, NamedSharding)]
-    given = next((mesh for mesh in meshes if isinstance(mesh, Mesh)), None)
-    if given is None:
-        return data, None
-    mesh = Mesh(given.devices, given.axis_names)
-
-    def place(x):
-        if not isinstance(x, jax.Array):
-            return x
-        spec = x.sharding.spec if isinstance(x.sharding, NamedSharding) else PartitionSpec()
-        return jax.device_put(x, NamedSharding(mesh, spec))
-
-    return jax.tree.map(place, data), mesh
 
 
 class Run:
@@ -59,11 +40,14 @@ class Run:
         data_stacked: bool,
         snapshots: int | None,
         folder: str | os.PathLike | None,
+        evaluations: Evaluations,
+        mesh: Mesh | None,
+        processes: Processes,
     ):
         parameters, rest = eqx.partition(model, eqx.is_inexact_array)
         constants, rest = eqx.partition(rest, eqx.is_array)
         parameters, self.constants = jax.tree.map(jnp.asarray, (parameters, constants))
-        self.data, mesh = spread(jax.tree.map(lambda x: jnp.asarray(x) if eqx.is_array_like(x) else x, data))
+        self.data = spread(jax.tree.map(lambda x: jnp.asarray(x) if eqx.is_array_like(x) else x, data), mesh)
         seeds = number_of_seeds(model) if stacked else None
         size = number_of_samples(self.data, seeds if data_stacked else None, batch_size)
         optimizer = optax.with_extra_args_support(optimizer)
@@ -78,7 +62,9 @@ class Run:
         self.made_of = ckpt.describe(
             model, self.state.optimizer, self.data,
             key=words, batch_size=batch_size, seeds=seeds, data_stacked=data_stacked, snapshots=snapshots,
+            evaluate_every=evaluations.every,
         )  # fmt: skip
+        self.evaluations, self.processes = evaluations, processes
         self.iteration, self.seconds_before = 0, 0.0
         self.history = History()
         self.snapshots: dict[int, list[Any]] = {}
@@ -88,25 +74,27 @@ class Run:
     def placed(self, tree: PyTree) -> PyTree:
         """The tree with its arrays where the loop expects them."""
         where = self.task.everywhere
-        return tree if where is None else jax.tree.map(lambda x: jax.device_put(x, where) if eqx.is_array(x) else x, tree)
+        return tree if where is None else jax.tree.map(lambda x: placed(x, where) if eqx.is_array(x) else x, tree)
 
     def resume(self, iterations: int) -> None:
         """Goes back to the checkpoint, if there is one."""
-        found = ckpt.read(self.folder) if self.folder is not None else None
+        found = ckpt.read_together(self.folder, self.processes) if self.folder is not None else None
         if found is None:
             return
         path = os.path.join(self.folder, ckpt.CHECKPOINT)  # type: ignore[arg-type]
-        ckpt.check_same(path, found.made_of, self.made_of)
-        if found.iteration > iterations:
-            raise ckpt.CheckpointError(
-                f"the checkpoint {path} is at iteration {found.iteration}, expected at most iterations = {iterations}: ask "
-                "for more iterations"
-            )
+        with self.processes.safely("resuming"):
+            ckpt.check_same(path, found.made_of, self.made_of)
+            if found.iteration > iterations:
+                raise ckpt.CheckpointError(
+                    f"the checkpoint {path} is at iteration {found.iteration}, expected at most iterations = {iterations}: "
+                    "ask for more iterations"
+                )
         self.state = self.placed(ckpt.restored(found.state, self.state))
         self.iteration, self.saved_at = found.iteration, found.iteration
         self.seconds = self.seconds_before = found.seconds
         self.history = History(found.history)
         self.snapshots = dict(zip(found.snapshot_iterations, found.snapshots, strict=True))
+        self.evaluations.restore(found.evaluation_iterations, found.evaluations)
 
     def arguments(self, count: int) -> tuple[Any, ...]:
         """Those of the compiled loop."""
@@ -117,6 +105,16 @@ class Run:
     def snapshot(self) -> None:
         self.snapshots.setdefault(self.iteration, ckpt.leaves_on_host(self.state.parameters))
 
+    def evaluate(self) -> dict[str, np.ndarray]:
+        # A copy, because the loop reuses the memory of its state, and the caller may keep the model.
+        found = self.evaluations.take(self.whole(jax.tree.map(jnp.copy, self.state.parameters)), self.iteration)
+        self.saved_at = -1
+        return found
+
+    def whole(self, parameters: PyTree) -> PyTree:
+        """The model with these parameters."""
+        return eqx.combine(parameters, self.constants, self.task.rest)
+
     def record(self, rows: dict[str, Array], done: int, seconds: float) -> dict[str, np.ndarray]:
         """Takes over the metrics of a dispatch that has just ended, spreading its time evenly."""
         times = np.linspace(self.seconds, seconds, done + 1)[1:]
@@ -126,7 +124,7 @@ class Run:
         return new
 
     def save(self) -> None:
-        if self.folder is None or self.saved_at == self.iteration:
+        if self.folder is None or self.saved_at == self.iteration or not self.processes.writes:
             return
         checkpoint = ckpt.Checkpoint(
             made_of=self.made_of,
@@ -136,21 +134,24 @@ class Run:
             history=self.history.columns(),
             snapshot_iterations=list(self.snapshots),
             snapshots=list(self.snapshots.values()),
+            evaluation_iterations=self.evaluations.iterations(),
+            evaluations=self.evaluations.columns(),
         )
         ckpt.write(self.folder, checkpoint)
         self.saved_at = self.iteration
 
     def result(self, ended: Ended) -> Fit:
-        whole = lambda parameters: eqx.combine(parameters, self.constants, self.task.rest)
         structure: Any = jax.tree.structure(self.state.parameters)
         snapshots = [jax.tree.unflatten(structure, leaves) for leaves in self.snapshots.values()]
         history = self.history.columns()
         return Fit(
-            model=whole(self.state.parameters),
-            best=None if self.state.best is None else whole(self.state.best),
+            model=self.whole(self.state.parameters),
+            best=None if self.state.best is None else self.whole(self.state.best),
             history=history,
             snapshots=stacked_snapshots(snapshots, self.constants, self.task.rest),
             snapshot_iterations=np.array(list(self.snapshots), int),
+            evaluations=self.evaluations.columns(),
+            evaluation_iterations=np.array(self.evaluations.iterations(), int),
             iterations=self.iteration,
             seconds=self.seconds,
             ended=ended,

@@ -1,0 +1,143 @@
+"""Training a classifier of images: what is on the devices, the loss, and the test after every epoch.
+
+A data set is small beside the memory of a device: it is there as a whole, as bytes, and batches are cut out of it by the
+compiled loop, so that no device ever waits for input. With several devices each has all the images and computes its share
+of every batch.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import optax
+from jax import lax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Array, Float, Int, UInt8
+
+from ..datasets.images import Images
+from ..nn import ImageClassifier
+from ..train import Fit
+from ._base import Settings, UserError
+from ._training import train_seeds
+
+AUGMENTATIONS = ("none", "shift", "shift+flip")
+_SHIFT = 2  # pixels
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """Images and labels to train and test with, on all devices, and how bytes become numbers."""
+
+    train: tuple[Array, Array]
+    test: tuple[Array, Array]
+    mean: np.ndarray  # of the training images, per channel, as those of `deviation` in units of 1/255
+    deviation: np.ndarray
+    mesh: Mesh | None
+
+    def standardised(self, images: UInt8[Array, "*batch c h w"]) -> Float[Array, "*batch c h w"]:
+        """Mean 0 and deviation 1 over the training images, in each channel."""
+        x = images.astype(float)
+        return (x - self.mean.astype(x.dtype)) / self.deviation.astype(x.dtype)
+
+    def shared_out(self, batch: Any) -> Any:
+        """A batch in the compiled loop, a share on each device."""
+        if self.mesh is None:
+            return batch
+        return lax.with_sharding_constraint(batch, NamedSharding(self.mesh, PartitionSpec("batch")))
+
+
+def place(images: Images, batch: int) -> Problem:
+    """Brings the data to all devices, of this process and the others."""
+    devices = jax.devices()
+    if batch % len(devices):
+        fitting = -(-batch // len(devices)) * len(devices)
+        raise UserError(f"batch = {batch}, expected a multiple of the {len(devices)} devices: --set batch={fitting}")
+    mesh = Mesh(np.array(devices), ("batch",)) if len(devices) > 1 else None
+    put = lambda x: jnp.asarray(x) if mesh is None else jax.device_put(x, NamedSharding(mesh, PartitionSpec()))
+    axes = (0, 2, 3)
+    mean, deviation = (getattr(np, name)(images.train_images, axis=axes)[:, None, None] for name in ("mean", "std"))
+    return Problem(
+        (put(images.train_images), put(images.train_labels)),
+        (put(images.test_images), put(images.test_labels)),
+        mean,
+        np.maximum(deviation, 1.0),
+        mesh,
+    )
+
+
+def train(
+    settings: Settings, name: str, make: Callable, problem: Problem, position: int, seconds: float | None
+) -> tuple[Fit, int]:
+    """Trains all seeds of one model, and tests them after every epoch. Returns the iterations per epoch as well."""
+    numbers = settings.numbers
+    epoch = -(-len(problem.train[1]) // numbers["batch"])
+    fitted = train_seeds(
+        settings, name, make, cross_entropy(settings, problem), problem.train, numbers["epochs"] * epoch,
+        jr.fold_in(jr.key(4), position), batch_size=numbers["batch"], data_stacked=False, until=seconds,
+        evaluate=tester(problem, numbers["batch"]), evaluate_every=epoch,
+    )  # fmt: skip
+    return fitted, epoch
+
+
+def cross_entropy(settings: Settings, problem: Problem) -> Callable:
+    """The loss that `lagrax.train.fit` takes: cross-entropy of the logits, on a batch of bytes."""
+    adjoint: Any = settings.adjoint
+
+    def loss(model: ImageClassifier, batch: Any, key: Array, tally: Array):
+        images, labels = batch
+        x = augmented(settings.numbers["augmentation"], key, problem.standardised(images))
+        logits, evaluations = model.classify(x, adjoint=dataclasses.replace(adjoint, tally=tally), throw=False)
+        return jnp.mean(_losses(logits, labels)), {"forward evaluations": evaluations}
+
+    return loss
+
+
+def augmented(how: str, key: Array, images: Float[Array, "batch c h w"]) -> Float[Array, "batch c h w"]:
+    """Each image moved by up to two pixels either way, the border repeated, and perhaps mirrored. All from the key."""
+    if how == "none":
+        return images
+    shift_key, flip_key = jr.split(key)
+    count, _, height, width = images.shape
+    padded = jnp.pad(images, [(0, 0), (0, 0), (_SHIFT, _SHIFT), (_SHIFT, _SHIFT)], mode="edge")
+    corner = jr.randint(shift_key, (count, 2), 0, 2 * _SHIFT + 1)
+    cut = lambda image, at: lax.dynamic_slice(image, (0, at[0], at[1]), (image.shape[0], height, width))
+    moved = jax.vmap(cut)(padded, corner)
+    if how == "shift":
+        return moved
+    return jnp.where(jr.bernoulli(flip_key, shape=(count, 1, 1, 1)), moved[..., ::-1], moved)
+
+
+def tester(problem: Problem, batch: int) -> Callable:
+    """`test(models)`: loss and accuracy of each seed on the test images, in batches of which the last is filled up."""
+    images, labels = problem.test
+    count = len(labels)
+    batches = -(-count // batch)
+    order = np.arange(batches * batch).reshape(batches, batch)
+
+    @eqx.filter_jit
+    def test(models: ImageClassifier, images: Array, labels: Array) -> dict[str, Array]:
+        def one(model):
+            def part(index):
+                real = (index < count).astype(float)
+                x, label = problem.shared_out((images[index % count], labels[index % count]))
+                logits, _ = model.classify(problem.standardised(x), throw=False)
+                right = jnp.argmax(logits, axis=-1).astype(label.dtype) == label
+                return jnp.sum(real * _losses(logits, label)), jnp.sum(real * right.astype(float))
+
+            losses, rights = lax.map(part, jnp.asarray(order, jnp.int32))
+            return {"test loss": jnp.sum(losses) / count, "accuracy": jnp.sum(rights) / count}
+
+        found = eqx.filter_vmap(one)(models)
+        where = None if problem.mesh is None else NamedSharding(problem.mesh, PartitionSpec())
+        return found if where is None else lax.with_sharding_constraint(found, where)
+
+    return lambda models: test(models, images, labels)
+
+
+def _losses(logits: Float[Array, "batch classes"], labels: Int[Array, " batch"]) -> Float[Array, " batch"]:
+    return optax.softmax_cross_entropy_with_integer_labels(logits, labels)
