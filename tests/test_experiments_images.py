@@ -68,6 +68,24 @@ def test_options_of_images(capsys, tmp_path):
     assert "--process 2, expected one of 0, …, 1" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("numbers", "message"),
+    [
+        ({"dataset": "minst"}, "no data set 'minst'"),
+        ({"models": "NODDE"}, "no image model 'NODDE'"),
+        ({"augmentation": "flip"}, "no augmentation 'flip'"),
+        ({"precision": "float16"}, "no precision 'float16'"),
+        ({"filters": "2"}, "has more parameters with one filter"),
+        ({"epochs": "0", "models": "NODE"}, "epochs = 0, expected at least 1"),
+    ],
+    ids=lambda x: next(iter(x)) if isinstance(x, dict) else "",
+)
+def test_bad_numbers_leave_no_folder(numbers, message, tmp_path):
+    with pytest.raises(UserError, match=message):
+        experiments.start(experiments.load("images"), tmp_path, Options("smoke", numbers={"models": "all"} | numbers))
+    assert not list(tmp_path.iterdir())
+
+
 def test_augmentation_moves_and_mirrors():
     """From the key alone; every image is the original moved by at most two pixels, or its mirror image."""
     image = jnp.arange(36.0).reshape(1, 1, 6, 6)

@@ -64,6 +64,7 @@ def configure(experiment: Experiment, options: Options) -> dict[str, Any]:
         "numbers": {**preset.numbers, **_numbers(experiment.name, preset.numbers, options.numbers)},
     }
     _check(config, experiment.x64)
+    experiment.check(config["numbers"])
     return config
 
 

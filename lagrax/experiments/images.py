@@ -1,6 +1,7 @@
 """Images: twelve models of equal size, NODE, NDDE and NODE+NDDE with and without channels of zeros, on real data."""
 
 import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax.numpy as jnp
@@ -22,11 +23,6 @@ Measured = dict[str, dict[str, Any]]
 def run(settings: Settings) -> Outcome:
     numbers = settings.numbers
     sets, names = models.datasets(numbers["dataset"]), models.chosen(numbers["models"])
-    pick("augmentation", numbers["augmentation"], classification.AUGMENTATIONS)
-    pick("precision", numbers["precision"], ("float32", "bfloat16"))
-    for dataset in sets:
-        for name in names:
-            models.filters(name, dataset, numbers["filters"])
     budget = _Budget(numbers["minutes"], len(sets) * len(names))
     measured: Measured = {}
     about = []
@@ -35,8 +31,7 @@ def run(settings: Settings) -> Outcome:
         about.append(_about(dataset, images))
         problem = classification.place(images, numbers["batch"])
         measured[dataset] = {name: measure(settings, dataset, name, problem, budget) for name in names}
-    groups = [group for group in _groups(names) if len(group) > 1]
-    judgements = [claim for dataset in sets for claim in claims(settings, dataset, groups, measured[dataset])]
+    judgements = [claim for dataset in sets for claim in claims(settings, dataset, names, measured[dataset])]
     return Outcome(
         measured,
         judgements,
@@ -44,6 +39,19 @@ def run(settings: Settings) -> Outcome:
         [*(table(dataset, measured[dataset]) for dataset in sets), models.parameters_table()],
         about + notes(settings, measured),
     )
+
+
+def check(numbers: Mapping[str, Any]) -> None:
+    """Raises for names that do not exist and sizes that are not possible."""
+    pick("augmentation", numbers["augmentation"], classification.AUGMENTATIONS)
+    pick("precision", numbers["precision"], ("float32", "bfloat16"))
+    for dataset in models.datasets(numbers["dataset"]):
+        for name in models.chosen(numbers["models"]):
+            models.filters(name, dataset, numbers["filters"])
+    for name in ("epochs", "batch", "limit train", "limit test", "filters", "minutes"):
+        smallest = 1 if name in ("epochs", "batch") else 0
+        if numbers[name] < smallest:
+            raise UserError(f"{name} = {numbers[name]}, expected at least {smallest}")
 
 
 class _Budget:
@@ -108,46 +116,37 @@ def _groups(names: list[str]) -> list[list[str]]:
     return [[name for name in names if models.MODELS[name][1] == augment] for augment in augments]
 
 
-def claims(settings: Settings, dataset: str, groups: list[list[str]], measured: dict[str, Any]) -> list[Claim]:
-    """The paper's three statements, each judged in every group of equally augmented models that has a NODE."""
-    groups = [group for group in groups if models.MODELS[group[0]][0] == "NODE"]
+def claims(settings: Settings, dataset: str, names: list[str], measured: dict[str, Any]) -> list[Claim]:
+    """The paper's statements, each to hold in every group of equally augmented models that has a NODE and others."""
+    groups = [group for group in _groups(names) if len(group) > 1 and models.MODELS[group[0]][0] == "NODE"]
     if not groups or any(not measured[name]["epochs"] for group in groups for name in group):
         return []
     printed = models.DATASETS[dataset]
-    value = lambda name, key: measured[name][key] if key == "mean accuracy" else measured[name][key]["median"]
-    listed = lambda key, form: "; ".join(
-        ", ".join(f"{name} {form.format(value(name, key))}" for name in group) for group in groups
-    )
-    lower = lambda key: all(value(name, key) < value(group[0], key) for group in groups for name in group[1:])
-    higher = all(value(name, "mean accuracy") >= value(group[0], "mean accuracy") for group in groups for name in group[1:])
-    best = all(max(group, key=lambda name: value(name, "mean accuracy")).endswith("NODE+NDDE") for group in groups)
-    triples = all(len(group) == 3 for group in groups)
-    accuracies = listed("mean accuracy", "{:.2f} %")
-    return [
+    losses = {key: lambda name, key=key: measured[name][key]["median"] for key in ("training loss", "test loss")}
+    accuracy = lambda name: measured[name]["mean accuracy"]
+    best = [max(group, key=accuracy) for group in groups]
+    found = [
         Claim(
             f"{printed}: the NDDEs and their extensions reach lower training and test losses than the NODEs/ANODEs.",
-            f"Training: {listed('training loss', '{:.4f}')}. Test: {listed('test loss', '{:.4f}')}.",
-            judged(settings, lower("training loss") and lower("test loss")),
+            f"Training: {_listed(groups, losses['training loss'], '{:.4f}')}. "
+            f"Test: {_listed(groups, losses['test loss'], '{:.4f}')}.",
+            judged(settings, all(loss(n) < loss(g[0]) for loss in losses.values() for g in groups for n in g[1:])),
         ),
         Claim(
             f"{printed}: their test accuracies are much higher than those of the NODEs/ANODEs.",
-            f"{accuracies}.",
-            judged(settings, higher),
-        ),
-        *(
-            [
-                Claim(
-                    f"{printed}: NODE+NDDE exhibits the best performance.",
-                    "The best of each group is "
-                    + ", ".join(max(group, key=lambda name: value(name, "mean accuracy")) for group in groups)
-                    + ".",
-                    judged(settings, best),
-                )
-            ]
-            if triples
-            else []
+            f"{_listed(groups, accuracy, '{:.2f} %')}.",
+            judged(settings, all(accuracy(n) >= accuracy(g[0]) for g in groups for n in g[1:])),
         ),
     ]
+    if all(len(group) == 3 for group in groups):
+        text = f"The best of each group: {', '.join(best)}."
+        right = all(name.endswith("NODE+NDDE") for name in best)
+        found.append(Claim(f"{printed}: NODE+NDDE exhibits the best performance.", text, judged(settings, right)))
+    return found
+
+
+def _listed(groups: list[list[str]], value: Callable[[str], float], form: str) -> str:
+    return "; ".join(", ".join(f"{name} {form.format(value(name))}" for name in group) for group in groups)
 
 
 def table(dataset: str, measured: dict[str, Any]) -> Table:
@@ -227,4 +226,5 @@ EXPERIMENT = Experiment(
         "paper": Preset(_PAPER, seeds=5, tolerance=1e-3, solver="dopri5"),
     },
     run=run,
+    check=check,
 )
