@@ -195,8 +195,8 @@ def draw_phases(system: System, settings: Settings, fits: dict[str, Fit], measur
 
 
 _PAPER = {
-    "iterations": 3000, "learning rate": 0.01, "sampling": 0.05, "trajectories": 100, "biases": False, "snapshots": 60,
-    "max steps": 512,
+    "iterations": 3000, "learning rate": 0.01, "sampling": 0.05, "trajectories": 100, "biases": False, "decay": False,
+    "snapshots": 60, "max steps": 512,
 }  # fmt: skip
 
 PRESETS = {

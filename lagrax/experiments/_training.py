@@ -15,14 +15,20 @@ from ._base import Settings, UserError
 def train_seeds(
     settings: Settings, name: str, make: Callable, loss: Callable, data: Any, iterations: int, key: Array, **options: Any
 ) -> Fit:
-    """Fits `make(key)` of every seed to its entry of `data`, with Adam. `options` are those of `lagrax.train.fit`."""
-    folder = settings.folder / name
-    settings.say(f"{name}: {iterations} iterations, {settings.seeds} seeds at once")
+    """Fits `make(key)` of every seed to its entry of `data`, with Adam. `options` are those of `lagrax.train.fit`.
+
+    Where the numbers have a `decay` that is true, the learning rate falls to zero along half a cosine.
+    """
+    folder, rate = settings.folder / name, settings.numbers["learning rate"]
+    if settings.numbers.get("decay"):
+        rate = optax.cosine_decay_schedule(rate, iterations)
+    together = "1 seed" if settings.seeds == 1 else f"{settings.seeds} seeds at once"
+    settings.say(f"{name}: {iterations} iterations, {together}")
     fitted = fit(
         stack([make(each) for each in jr.split(key, settings.seeds)]),
         loss,
         data,
-        optax.adam(settings.numbers["learning rate"]),
+        optax.adam(rate),
         iterations,
         key=key,
         stacked=True,

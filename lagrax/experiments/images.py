@@ -189,8 +189,8 @@ def notes(settings: Settings, measured: Measured) -> list[str]:
     if "digits" in measured or numbers["filters"]:
         found.append(
             f"Smaller models than the paper's: {numbers['filters'] or models.DIGITS_FILTERS} filters in a NODE, and in the "
-            "others in the proportions of its table. With fewer filters the linear layer has a larger share of the parameters, "
-            "so that models are of equal size only among those with as many channels of zeros."
+            "others in the proportions of its table. With fewer filters the linear layer has a larger share of the "
+            "parameters, so that models are of equal size only among those with as many channels of zeros."
         )
     if "digits" in measured:
         found.append("The digits are scikit-learn's, 8×8 pixels, and not in the paper.")
