@@ -49,8 +49,11 @@ def _panel(settings: Settings, stem: str, rows: list[Row], columns: dict[str, st
                 # The tests begin before the training, everything else is of an epoch that is over.
                 values = measured["by epoch"][key]
                 _curve(axis, values[1:] if len(values) > measured["epochs"] else values, MODELS[name][0])
-            axis.set(yscale=scale, ylabel=_UNITS.get(key, key), xlabel="epoch" if line is axes[-1] else "")
+            axis.set(yscale=scale, ylabel=_UNITS.get(key, key))
+            axis.xaxis.get_major_locator().set_params(integer=True)
         line[0].set_title(title, loc="left")
+    for axis in axes[-1]:
+        axis.set_xlabel("epoch")
     figures.legend(figure, axes)
     return figures.save(figure, settings.folder, stem, caption)
 
