@@ -146,6 +146,8 @@ def notes(system: System, settings: Settings) -> list[str]:
         "Predictions run from t = 0: a test loss compares the model's own continuation of its training interval.",
         "Weights start as PyTorch's linear layers do, uniform in ±1/√fan-in; biases: "
         + ("yes, as PyTorch's layers have." if settings.numbers["biases"] else "no, as in the formulas of the paper."),
+        "The learning rate "
+        + ("falls to zero along half a cosine, other than in the paper." if settings.numbers["decay"] else "is constant."),
         "Training MAE: the median over the last 100 iterations. Test MAE: of the model after the last one.",
     ]
 
@@ -201,6 +203,7 @@ _PAPER = {
 
 PRESETS = {
     "smoke": Preset({**_PAPER, "iterations": 20, "trajectories": 10, "snapshots": 2}, seeds=2, tolerance=1e-3),
-    "default": Preset({**_PAPER, "iterations": 2000, "snapshots": 40, "biases": True}, seeds=5, tolerance=1e-5),
+    # Adam at a constant rate leaves the NDDE jittering: its error ends at half as much if the rate falls.
+    "default": Preset({**_PAPER, "decay": True}, seeds=5, tolerance=1e-5),
     "paper": Preset(_PAPER, seeds=5, tolerance=1e-5),
 }
