@@ -198,10 +198,12 @@ def test_small_delays_give_the_ordinary_adjoint():
 
 
 def test_jit_and_vmap():
-    def end(a, adjoint):
-        return solve(lambda t, y, z, a: -a * z, 1.0, 0.9, jnp.array(1.0), a, adjoint=adjoint).ys[0]
+    """Of lanes that take different numbers of steps."""
 
-    rates = jnp.array([0.4, 1.1])
+    def end(a, adjoint):
+        return solve(lambda t, y, z, a: -z + jnp.sin(a * t), 1.0, 1.9, jnp.array(1.0), a, adjoint=adjoint).ys[0]
+
+    rates = jnp.array([0.4, 9.0])
     expected = [jax.grad(end)(rate, DISCRETE) for rate in rates]
     for adjoint in (CONTINUOUS, PIECEWISE):
         np.testing.assert_allclose(jax.jit(jax.vmap(jax.grad(lambda a: end(a, adjoint))))(rates), expected, rtol=1e-6)  # noqa: B023

@@ -157,7 +157,9 @@ def _integral(costate: Costate, forward: Forward, variables, constants, perturbe
 
     def add_piece(carry):
         i, total = carry
-        start, length = mesh[i], jnp.where(i < pieces, mesh[i + 1] - mesh[i], 0)
+        # Under vmap, where others have more pieces, there is nothing left to add here: at a time that exists, with weight 0.
+        start = jnp.where(i < pieces, mesh[i], forward.dense.t_end)
+        length = jnp.where(i < pieces, mesh[i + 1] - mesh[i], 0)
         times = start + length * jnp.asarray((theta + 1) / 2, start.dtype)
         scaled = length.astype(dtype) * jnp.asarray(weights / 2, dtype)
         gradient = jax.grad(weighed)(moving, times, jax.vmap(costate)(times), scaled)
