@@ -64,6 +64,7 @@ def test_forward_mode(t1, exact, kwargs):
     np.testing.assert_allclose(jax.jacfwd(f)(jnp.array([1.0, 1.0])), exact[1:], rtol=1e-7)
 
 
+@pytest.mark.slow
 def test_hessian_by_nested_forward_mode():
     f = lambda v: final_value(v[0], v[1], 3.5, adjoint=lx.ForwardMode())
     hessian = jax.jit(jax.jacfwd(jax.jacfwd(f)))(jnp.array([1.0, 1.0]))

@@ -10,6 +10,7 @@ import sys
 import time
 
 import numpy as np
+import pytest
 
 from lagrax.train._checkpoint import read
 
@@ -81,10 +82,12 @@ def test_signal_to_one_stops_both(tmp_path):
     assert not (tmp_path / "disk1").exists()
 
 
+@pytest.mark.slow
 def test_errors_reach_both(tmp_path):
     finish("errors", tmp_path)
 
 
+@pytest.mark.slow
 def test_killed_and_resumed(tmp_path):
     metrics = tmp_path / "disk0" / "metrics.jsonl"
     end = time.monotonic() + SECONDS
