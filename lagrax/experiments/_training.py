@@ -10,6 +10,7 @@ from jaxtyping import Array
 from .._persist import save
 from ..train import Fit, fit, stack, unstack
 from ._base import Settings, UserError
+from ._processes import is_first
 
 
 def train_seeds(
@@ -42,6 +43,6 @@ def train_seeds(
         raise KeyboardInterrupt
     if fitted.ended == "diverged":
         raise UserError(f"every seed of {name} diverged: try a smaller tolerance or learning rate")
-    for seed in range(settings.seeds):
+    for seed in range(settings.seeds if is_first() else 0):
         save(folder / f"seed-{seed}.lagrax", unstack(fitted.model, seed))
     return fitted
