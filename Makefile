@@ -22,7 +22,7 @@ lint: .venv/dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: .venv/bench  ## side by side with torchdde, JiTCDDE and diffrax; writes benchmarks/results.json
+bench: .venv/bench  ## side by side with torchdde, JiTCDDE, diffrax and torchdiffeq; writes benchmarks/results.json
 	$(BIN)/python -m benchmarks
 
 docs: .venv/docs  ## the site, in site/

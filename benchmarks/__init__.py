@@ -1,1 +1,1 @@
-"""lagrax side by side with torchdde, JiTCDDE and diffrax: `make bench`, or `python -m benchmarks` from the repository."""
+"""lagrax side by side with its peers: `make bench`, or `python -m benchmarks` from the repository."""

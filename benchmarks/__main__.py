@@ -1,8 +1,8 @@
-"""Compares lagrax with torchdde, JiTCDDE and diffrax, in time and in accuracy.
+"""Compares lagrax with torchdde, JiTCDDE, diffrax and torchdiffeq, in time and in accuracy.
 
 Everything is measured twice, in two processes: with JAX's default flags, and with the small loops of a program compiled as
 single kernels (`lagrax.fuse_small_loops()`), which speeds up diffrax as well as lagrax. Times are medians of repetitions
-that alternate between the two programs compared. A full run takes about five minutes and writes results.json and
+that alternate between the two programs compared. A full run takes about a quarter of an hour and writes results.json and
 results.md beside this file.
 """
 

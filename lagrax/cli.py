@@ -102,9 +102,9 @@ def _options(name: str, given: argparse.Namespace, names: Sequence[str]) -> "Opt
     if own and "images" not in names:
         option = next(iter(own)).replace("_", "-")
         raise UserError(f"--{option} is an option of images, which is not among the experiments to run: leave it out")
-    numbers = dict(given.numbers) | (
-        {_IMAGES[option]: str(value) for option, value in own.items()} if name == "images" else {}
-    )
+    numbers = dict(given.numbers)
+    if name == "images":
+        numbers |= {_IMAGES[option]: str(value) for option, value in own.items()}
     return Options(given.preset, given.seeds, given.adjoint, given.solver, given.tolerance, numbers)
 
 
@@ -233,11 +233,7 @@ def _add_images(reproduce: argparse.ArgumentParser) -> None:
     add = reproduce.add_argument_group("images").add_argument
     add("--dataset", metavar="D", help="digits, mnist, cifar10, svhn, or several with commas (digits)")
     add("--models", metavar="M", help="all, or names of the paper's table such as NODE,A1+NDDE (all)")
-    add(
-        "--data-dir",
-        metavar="FOLDER",
-        help="where the publisher's files are; else $LAGRAX_DATA, else downloaded",
-    )
+    add("--data-dir", metavar="FOLDER", help="where the publisher's files are; else $LAGRAX_DATA, else downloaded")
     add("--limit-train", type=int, metavar="N", help="train with the first N images")
     add("--limit-test", type=int, metavar="N", help="test with the first N images")
     add("--minutes", type=float, metavar="T", help="stop after so long, shared by the models, and report what there is")

@@ -35,20 +35,25 @@ class Problem:
 
     train: tuple[Array, Array]
     test: tuple[Array, Array]
-    mean: np.ndarray  # of the training images, per channel, as those of `deviation` in units of 1/255
-    deviation: np.ndarray
+    shift: np.ndarray  # (c, 1, 1): mean of the training images, as bytes
+    scale: np.ndarray  # their standard deviation
     mesh: Mesh | None
 
     def standardised(self, images: UInt8[Array, "*batch c h w"]) -> Float[Array, "*batch c h w"]:
         """Mean 0 and deviation 1 over the training images, in each channel."""
         x = images.astype(float)
-        return (x - self.mean.astype(x.dtype)) / self.deviation.astype(x.dtype)
+        return (x - self.shift.astype(x.dtype)) / self.scale.astype(x.dtype)
 
     def shared_out(self, batch: Any) -> Any:
         """A batch in the compiled loop, a share on each device."""
-        if self.mesh is None:
-            return batch
-        return lax.with_sharding_constraint(batch, NamedSharding(self.mesh, PartitionSpec("batch")))
+        return self._constrained(batch, PartitionSpec("batch"))
+
+    def everywhere(self, results: Any) -> Any:
+        """Results in the compiled loop, as a whole on each device."""
+        return self._constrained(results, PartitionSpec())
+
+    def _constrained(self, tree: Any, spec: PartitionSpec) -> Any:
+        return tree if self.mesh is None else lax.with_sharding_constraint(tree, NamedSharding(self.mesh, spec))
 
 
 def place(images: Images, batch: int) -> Problem:
@@ -59,13 +64,10 @@ def place(images: Images, batch: int) -> Problem:
         raise UserError(f"batch = {batch}, expected a multiple of the {len(devices)} devices: --set batch={fitting}")
     mesh = Mesh(np.array(devices), ("batch",)) if len(devices) > 1 else None
     put = lambda x: jnp.asarray(x) if mesh is None else jax.device_put(x, NamedSharding(mesh, PartitionSpec()))
-    axes = (0, 2, 3)
-    mean, deviation = (getattr(np, name)(images.train_images, axis=axes)[:, None, None] for name in ("mean", "std"))
     return Problem(
         (put(images.train_images), put(images.train_labels)),
         (put(images.test_images), put(images.test_labels)),
-        mean,
-        np.maximum(deviation, 1.0),
+        *images.shift_and_scale(),
         mesh,
     )
 
@@ -132,9 +134,7 @@ def tester(problem: Problem, batch: int) -> Callable:
             losses, rights = lax.map(part, jnp.asarray(order, jnp.int32))
             return {"test loss": jnp.sum(losses) / count, "accuracy": jnp.sum(rights) / count}
 
-        found = eqx.filter_vmap(one)(models)
-        where = None if problem.mesh is None else NamedSharding(problem.mesh, PartitionSpec())
-        return found if where is None else lax.with_sharding_constraint(found, where)
+        return problem.everywhere(eqx.filter_vmap(one)(models))
 
     return lambda models: test(models, images, labels)
 

@@ -20,7 +20,7 @@ PACKAGES = ("lagrax", "jax", "jaxlib", "equinox", "diffrax", "optax", "numpy", "
 
 
 def start(experiment: Experiment, out: Path, options: Options, progress: bool = True) -> Path | None:
-    """Runs it in a new folder under `out`, which is returned; by None, if another process has it."""
+    """Runs it in a new folder under `out`, which is returned; None, if another process has it."""
     config = configure(experiment, options)
     if not _processes.is_first():
         _assist(experiment, config, False)

@@ -1,5 +1,6 @@
 """Images: twelve models of equal size, NODE, NDDE and NODE+NDDE with and without channels of zeros, on real data."""
 
+import importlib.util
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -45,7 +46,8 @@ def check(numbers: Mapping[str, Any]) -> None:
     """Raises for names that do not exist and counts that are not possible."""
     pick("augmentation", numbers["augmentation"], classification.AUGMENTATIONS)
     pick("precision", numbers["precision"], ("float32", "bfloat16"))
-    models.datasets(numbers["dataset"])
+    if "digits" in models.datasets(numbers["dataset"]) and importlib.util.find_spec("sklearn") is None:
+        raise UserError("images needs scikit-learn for its digits, which is not installed: pip install 'lagrax[images]'")
     models.chosen(numbers["models"])
     for name in ("epochs", "batch", "limit train", "limit test", "filters", "minutes"):
         smallest = 1 if name in ("epochs", "batch") else 0

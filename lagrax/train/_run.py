@@ -78,10 +78,12 @@ class Run:
 
     def resume(self, iterations: int) -> None:
         """Goes back to the checkpoint, if there is one."""
-        found = ckpt.read_together(self.folder, self.processes) if self.folder is not None else None
+        if self.folder is None:
+            return
+        found = ckpt.read_together(self.folder, self.processes)
         if found is None:
             return
-        path = os.path.join(self.folder, ckpt.CHECKPOINT)  # type: ignore[arg-type]
+        path = os.path.join(self.folder, ckpt.CHECKPOINT)
         with self.processes.safely("resuming"):
             ckpt.check_same(path, found.made_of, self.made_of)
             if found.iteration > iterations:
