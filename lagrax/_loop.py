@@ -73,11 +73,13 @@ class Trajectory(eqx.Module):
     `rows` (rows, row), `starts` and `sources` are the loop's; an adjoint that keeps no steps leaves them out (None).
     `links[i]` holds, for step i, the row read at each node by each delay, the delays' breakpoint pointers, and what the
     time of the step's end depends on (`pass_breakpoint`): int32 of shape (steps, nodes n + n + 1), or None if not recorded.
+    `slopes[i]` are those of its stages, one after another, or None.
     """
 
     rows: Any
     starts: Any
     links: Any
+    slopes: Any
     sources: Any
     t_end: Float[Array, ""]
     y_end: Inexact[Array, " d"]
@@ -98,6 +100,7 @@ class Carry(eqx.Module):
     rows: Inexact[Array, "rows row"]
     starts: Float[Array, " starts"]
     links: Any
+    slopes: Any
     count: Int[Array, ""]
     attempts: Int[Array, ""]
     arrived: Bool[Array, ""]
@@ -132,6 +135,7 @@ def integrate(problem: Problem, setup: Setup) -> Trajectory:
         rows=carry.rows,
         starts=carry.starts,
         links=carry.links,
+        slopes=carry.slopes,
         sources=sources,
         t_end=carry.t,
         y_end=carry.y,
@@ -182,6 +186,7 @@ def _start(problem: Problem, setup: Setup) -> Carry:
         rows=empty_rows(setup.max_steps, method, problem),
         starts=empty_starts(setup.max_steps, problem),
         links=jnp.zeros((setup.max_steps, nodes * n + n + 1), jnp.int32) if setup.record else None,
+        slopes=_room_for_slopes(problem, setup),
         count=zero,
         attempts=zero,
         arrived=jnp.array(False),
@@ -191,6 +196,12 @@ def _start(problem: Problem, setup: Setup) -> Carry:
         event_mask=mask,
         meter_state=setup.meter.init(),
     )
+
+
+def _room_for_slopes(problem: Problem, setup: Setup) -> Inexact[Array, "steps slopes"] | None:
+    if not (setup.record and setup.keep_stages) or setup.method.implicit:
+        return None
+    return jnp.zeros((setup.max_steps, setup.method.stages * problem.y0.size), problem.y0.dtype)
 
 
 def _valid(problem: Problem) -> RESULTS:
@@ -251,7 +262,9 @@ def _iterate(carry: Carry, segment: Segment, reading: Int[Array, " n"], problem:
     row = make_row(method, carry.t, plan.t_end, carry.y, step.increments, carry.rows.dtype)
     rows = lax.dynamic_update_index_in_dim(carry.rows, row, carry.count, axis=0)
     starts = lax.dynamic_update_index_in_dim(carry.starts, lax.stop_gradient(carry.t), carry.count, axis=0)
-    links = carry.links
+    links, slopes = carry.links, carry.slopes
+    if slopes is not None:
+        slopes = lax.dynamic_update_index_in_dim(slopes, jnp.concatenate(step.slopes), carry.count, axis=0)
     if setup.record:
         depends_on = jnp.where(plan.t_end == problem.t1, END, FROZEN)
         link = jnp.concatenate([plan.links.reshape(-1), reading, depends_on[None]])
@@ -275,6 +288,7 @@ def _iterate(carry: Carry, segment: Segment, reading: Int[Array, " n"], problem:
         rows=rows,
         starts=starts,
         links=links,
+        slopes=slopes,
         count=count,
         attempts=carry.attempts + active.astype(jnp.int32),
         arrived=carry.arrived | keep & (plan.t_end == segment.end),

@@ -25,6 +25,8 @@ class Setup(eqx.Module):
     method: Method = eqx.field(static=True)
     record: bool = eqx.field(static=True, default=False)
     """Whether to write down `links`, which a backward pass needs."""
+    keep_stages: bool = eqx.field(static=True, default=False)
+    """With `record`, whether to write down the slopes of all stages too, which spare the backward pass evaluations."""
 
     @property
     def adaptive(self) -> bool:

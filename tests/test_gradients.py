@@ -14,6 +14,7 @@ import lagrax as lx
 from .problems import decay, hutchinson
 
 TIGHT = dfx.PIDController(rtol=1e-10, atol=1e-10)
+NEWTON = optx.Newton(rtol=1e-12, atol=1e-12)
 
 
 def finite_differences(f, x, step=1e-4):
@@ -222,9 +223,56 @@ def test_jvp_through_the_default_names_forward_mode():
         jax.jvp(lambda a: final_value(a, 1.0, 1.5), (1.0,), (1.0,))
 
 
-def test_hessian_of_the_default():
+@pytest.mark.parametrize("keep_stages", [False, True])
+def test_hessian_of_the_default(keep_stages):
     """Forward over reverse."""
-    f = lambda v: final_value(v[0], v[1], 3.5)
+    f = lambda v: final_value(v[0], v[1], 3.5, adjoint=lx.DiscreteAdjoint(keep_stages=keep_stages))
     np.testing.assert_allclose(
         jax.hessian(f)(jnp.array([1.0, 1.0])), jax.hessian(_decay_by_hand)(jnp.array([1.0, 1.0])), rtol=1e-6
     )
+
+
+@pytest.mark.parametrize("solver", [dfx.Euler(), dfx.Tsit5(), dfx.Dopri8(), dfx.Kvaerno3(root_finder=NEWTON)])
+def test_stages_remembered_give_the_same_gradient(solver):
+    """In arguments, history, y0, two delays and t1, with the field's own times among its inputs, one by one and batched."""
+
+    def loss(inputs, keep_stages):
+        rate, scale, y0, delays, t1 = inputs
+        field = lambda t, y, z, args: rate * jnp.tanh(y) * (1 - z[0]) - 0.3 * z[1] + jnp.sin(t * y)
+        sol = lx.ddesolve(
+            lx.DelayTerm(field, [delays[0], delays[1]]), solver, 0.0, t1, 0.1, lambda t: scale * (1 + t), y0=y0,
+            stepsize_controller=dfx.ConstantStepSize(), saveat=dfx.SaveAt(ts=[0.33 * t1, t1]), max_steps=64,
+            adjoint=lx.DiscreteAdjoint(keep_stages=keep_stages),
+        )  # fmt: skip
+        return jnp.sum(sol.ys**2)
+
+    inputs = (jnp.array([1.3, 0.7]), jnp.array([1.1, 0.2]), jnp.array([0.4, 0.5]), jnp.array([[0.7, 0.41], [0.3, 1.1]]))
+    inputs = (*inputs, jnp.array([2.0, 1.5]))
+    gradient = lambda keep_stages: jax.vmap(jax.grad(lambda inputs: loss(inputs, keep_stages)))(inputs)
+    remembered, computed = ravel_pytree(gradient(True))[0], ravel_pytree(gradient(False))[0]
+    np.testing.assert_allclose(remembered, computed, rtol=1e-12)
+
+
+def test_stages_remembered_spare_evaluations():
+    """Of a field whose gradient needs nothing from its evaluation, as under `jax.checkpoint`."""
+    evaluations = []
+
+    @jax.custom_vjp
+    def slope(a, y):
+        return jax.pure_callback(lambda a, y: evaluations.append(1) or np.asarray(-a * y), y, a, y)
+
+    slope.defvjp(lambda a, y: (slope(a, y), (a, y)), lambda kept, slope_bar: (-kept[1] * slope_bar, -kept[0] * slope_bar))
+
+    def count(keep_stages):
+        def final(a):
+            term = lx.DelayTerm(lambda t, y, z, args: slope(args, y), 1.0)
+            options = {"stepsize_controller": dfx.ConstantStepSize(), "adjoint": lx.DiscreteAdjoint(keep_stages=keep_stages)}
+            return lx.ddesolve(term, dfx.Tsit5(), 0.0, 1.5, 0.5, 1.0, a, max_steps=8, **options).ys[0]
+
+        evaluations.clear()
+        np.testing.assert_allclose(jax.jit(jax.grad(final))(1.0), -1.5 * np.exp(-1.5), rtol=1e-3)
+        return len(evaluations)
+
+    # Forwards, once at the start and six times in each of three steps; backwards, the five stages that others start from.
+    assert count(keep_stages=False) >= 1 + 3 * 6 + 3 * 5
+    assert count(keep_stages=True) == 1 + 3 * 6

@@ -37,7 +37,7 @@ def _block(repetitions: int) -> Row:
 
     batch, _ = _draw()
     field = ImageField(SHAPE[0], FILTERS, form=Form.CURRENT, key=jax.random.key(0))
-    fixed = {"stepsize_controller": dfx.ConstantStepSize(), "max_steps": 4}
+    fixed = {"stepsize_controller": dfx.ConstantStepSize(), "max_steps": 4, "adjoint": lx.DiscreteAdjoint(keep_stages=True)}
 
     def loss(field, batch):
         solution = lx.ddesolve(lx.DelayTerm(field, 1.0), dfx.Tsit5(), 0.0, 1.0, 0.5, batch, **fixed)

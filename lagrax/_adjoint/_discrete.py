@@ -36,7 +36,13 @@ class DiscreteAdjoint(AbstractAdjoint):
     tally: Any = None
     """A scalar array, or None. Its gradient is the number of times the backward pass evaluated the vector field."""
 
+    keep_stages: bool = eqx.field(static=True, default=False)
+    """Whether to remember the vector field's value at every stage of every step, rather than evaluate it again on the way
+    back. It takes the memory of `stages` more states per step (Tsit5: 7), and spares only what a gradient of the field does
+    not compute anyway: it pays for a field under `jax.checkpoint`, as `nn.ImageField` is. Implicit solvers do without."""
+
     def solve(self, problem, setup, ts):
+        setup = dataclasses.replace(setup, keep_stages=self.keep_stages)
         # Only inexact arrays are differentiated; everything else of the problem is carried along.
         variables, constants = eqx.partition(with_tally(problem, self.tally), eqx.is_inexact_array)
         trajectory = without_tangents(_solve(variables, constants, setup))
@@ -52,7 +58,7 @@ def _solve(variables: Problem, constants: Problem, setup: Setup) -> Trajectory:
 def _solve_fwd(perturbed, variables, constants, setup):
     recording = dataclasses.replace(setup, record=True)
     trajectory = integrate(eqx.combine(variables, constants), recording)
-    return dataclasses.replace(trajectory, links=None), trajectory
+    return dataclasses.replace(trajectory, links=None, slopes=None), trajectory
 
 
 @_solve.def_bwd
@@ -82,13 +88,13 @@ def _walk_back(trajectory: Trajectory, rows_bar, y_bar, problem: Problem, pertur
     sources, rows = trajectory.sources, trajectory.rows
     cut = nodes * n
 
-    def replay(times, y, coefficients, variables, links, sides):
+    def replay(times, y, coefficients, variables, links, sides, known):
         t, t_end, intervals = times
         problem = eqx.combine(variables, constants)
         queries = query_times(method, t, t_end, problem.delays)
         delayed = delayed_states(problem, method, queries, links, intervals, coefficients, sides)
-        slope = start_slope(problem, t, y, delayed)
-        step = take_step(setup.solver, method, problem, t, t_end, y, slope, delayed)
+        slope = start_slope(problem, t, y, delayed, known)
+        step = take_step(setup.solver, method, problem, t, t_end, y, slope, delayed, known)
         return step.y_end, make_row(method, t, t_end, y, step.increments, rows.dtype)
 
     def transpose_step(i: Int[Array, ""], y_bar, row_bar: Inexact[Array, " row"]):
@@ -98,12 +104,13 @@ def _walk_back(trajectory: Trajectory, rows_bar, y_bar, problem: Problem, pertur
         y = row[2 : 2 + problem.y0.size].astype(problem.y0.dtype)
         intervals, coefficients = split_rows(read_rows(rows, links))
         times = (row[0].real, row[1].real, intervals)
+        known = None if trajectory.slopes is None else trajectory.slopes[i].reshape(method.stages, -1)
         if moving:
-            step = lambda times, y, coefficients, variables: replay(times, y, coefficients, variables, links, sides)
+            step = lambda times, y, coefficients, variables: replay(times, y, coefficients, variables, links, sides, known)
             _, transpose = jax.vjp(step, times, y, coefficients, variables)
             (*ends_bar, intervals_bar), y_bar, coefficients_bar, variables_bar = transpose((y_bar, row_bar))
         else:
-            fixed_times = lambda y, coefficients, variables: replay(times, y, coefficients, variables, links, sides)
+            fixed_times = lambda y, coefficients, variables: replay(times, y, coefficients, variables, links, sides, known)
             _, transpose = jax.vjp(fixed_times, y, coefficients, variables)
             y_bar, coefficients_bar, variables_bar = transpose((y_bar, row_bar))
             ends_bar, intervals_bar = times[:2], jnp.zeros_like(intervals)

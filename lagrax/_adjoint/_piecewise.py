@@ -164,6 +164,7 @@ def _run_forward(pieces: Pieces, ts: Float[Array, " times"], setup: Setup):
         rows=None,
         starts=None,
         links=None,
+        slopes=None,
         sources=None,
         t_end=problem.t1,
         y_end=states[-1],

@@ -19,6 +19,7 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Int, UInt8
 
+from .._adjoint import DiscreteAdjoint
 from ..datasets.images import Images
 from ..nn import ImageClassifier
 from ..train import Fit
@@ -89,6 +90,8 @@ def train(
 def cross_entropy(settings: Settings, problem: Problem) -> Callable:
     """The loss that `lagrax.train.fit` takes: cross-entropy of the logits, on a batch of bytes."""
     adjoint: Any = settings.adjoint
+    if isinstance(adjoint, DiscreteAdjoint):
+        adjoint = dataclasses.replace(adjoint, keep_stages=True)
 
     def loss(model: ImageClassifier, batch: Any, key: Array, tally: Array):
         images, labels = batch

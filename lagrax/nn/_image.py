@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from .._adjoint import AbstractAdjoint
+from .._adjoint import AbstractAdjoint, DiscreteAdjoint
 from ._conv import Conv, conv1x1, conv3x3, in_pieces
 from ._form import Form
 from ._mlp import torch_uniform
@@ -25,7 +25,8 @@ class ImageField(eqx.Module):
 
     It is called as `field(t, y, delayed, args)`, with `y` of shape `(..., channels, height, width)`, `delayed` one such
     state or a PyTree of them, and returns the shape of `y`; t and args do not enter. A batch is best given as one state,
-    with its axes in front: under `vmap` the gradient takes half as long again.
+    with its axes in front: under `vmap` the gradient takes half as long again. Differentiate it with
+    `DiscreteAdjoint(keep_stages=True)`, as [`lagrax.nn.ImageClassifier`][] does unless told otherwise.
 
     **Arguments:**
 
@@ -144,7 +145,7 @@ class ImageClassifier(eqx.Module):
         fields: Any = image_fields(kind, channels, filters, augment=augment, key=field_key)
         if compute is not None:
             fields = tuple(LowPrecision(field, compute) for field in fields)
-        settings = {"axis": -3, "augment": augment, **settings}
+        settings = {"axis": -3, "augment": augment, "adjoint": DiscreteAdjoint(keep_stages=True), **settings}
         if kind == "NODE":
             self.flow = NeuralODE(*fields, **settings)
         else:
