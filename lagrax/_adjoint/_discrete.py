@@ -18,6 +18,7 @@ from jaxtyping import Array, Inexact, Int
 from .._breakpoints import mesh_cotangents, sides_at
 from .._compat import unvmap_max
 from .._history import delayed_states, make_row, query_times, read_rows, split_rows
+from .._kernel import in_one_kernel
 from .._loop import Trajectory, integrate
 from .._problem import Problem
 from .._setup import Setup
@@ -51,13 +52,13 @@ class DiscreteAdjoint(AbstractAdjoint):
 
 @eqx.filter_custom_vjp
 def _solve(variables: Problem, constants: Problem, setup: Setup) -> Trajectory:
-    return integrate(eqx.combine(variables, constants), setup)
+    return in_one_kernel(integrate, eqx.combine(variables, constants), setup)
 
 
 @_solve.def_fwd
 def _solve_fwd(perturbed, variables, constants, setup):
     recording = dataclasses.replace(setup, record=True)
-    trajectory = integrate(eqx.combine(variables, constants), recording)
+    trajectory = in_one_kernel(integrate, eqx.combine(variables, constants), recording)
     return dataclasses.replace(trajectory, links=None, slopes=None), trajectory
 
 
@@ -69,7 +70,7 @@ def _solve_bwd(trajectory: Trajectory, cotangent: Any, perturbed, variables, con
     problem = eqx.combine(variables, constants)
     # What is not differentiated costs nothing: most often that is the times, and with them the motion of the mesh.
     moving = any(jax.tree.leaves((perturbed.delays, perturbed.t0, perturbed.t1, perturbed.jump_ts)))
-    rows_bar, y_bar, total = _walk_back(trajectory, rows_bar, y_bar, problem, perturbed, moving, setup)
+    rows_bar, y_bar, total = in_one_kernel(_walk_back, trajectory, rows_bar, y_bar, problem, perturbed, moving, setup)
     problem_bar = eqx.combine(total, jax.tree.map(jnp.zeros_like, variables))
     if moving:
         t_end_bar = fill(cotangent.t_end, trajectory.t_end)
