@@ -44,7 +44,6 @@ from ._history import (
     read_rows,
     split_rows,
 )
-from ._pack import Packing
 from ._problem import Problem
 from ._setup import Setup
 from ._solution import RESULTS, failed
@@ -114,21 +113,17 @@ class Carry(eqx.Module):
 def integrate(problem: Problem, setup: Setup) -> Trajectory:
     """Solves the problem. Differentiable in forward mode; `_adjoint` adds reverse mode."""
     sources = initial_sources(problem, setup.method.order)
-    start = (_start(problem, setup), sources)
-    outer, inner = Packing(start), Packing(start[0])
 
-    def running(packed) -> Bool[Array, ""]:
-        carry, _ = outer.unpack(packed)
+    def running(state) -> Bool[Array, ""]:
+        carry, _ = state
         return unvmap_any((carry.t < problem.t1) & _able(carry, setup))
 
-    def cross(packed):
-        carry, sources, segment = _enter(*outer.unpack(packed), problem, setup)
-        inside = lambda packed: _inside(inner.unpack(packed), setup)
-        advance = lambda packed: inner.pack(_iterate(inner.unpack(packed), segment, sources.pointers, problem, setup))
-        carry = inner.unpack(lax.while_loop(inside, advance, inner.pack(carry)))
-        return outer.pack((carry, sources))
+    def cross(state):
+        carry, sources, segment = _enter(*state, problem, setup)
+        advance = lambda carry: _iterate(carry, segment, sources.pointers, problem, setup)
+        return lax.while_loop(lambda carry: _inside(carry, setup), advance, carry), sources
 
-    carry, sources = outer.unpack(lax.while_loop(running, cross, outer.pack(start)))
+    carry, sources = lax.while_loop(running, cross, (_start(problem, setup), sources))
     setup.meter.close(carry.meter_state)
     unfinished = (carry.t < problem.t1) & (carry.result == RESULTS.successful)
     return Trajectory(

@@ -23,6 +23,8 @@ class Setup(eqx.Module):
     meter: dfx.AbstractProgressMeter
     max_steps: int = eqx.field(static=True)
     method: Method = eqx.field(static=True)
+    hand_over: bool = eqx.field(static=True, default=True)
+    """Whether anything but an adjoint reads the steps; if not, they need not leave the loop that took them."""
     record: bool = eqx.field(static=True, default=False)
     """Whether to write down `links`, which a backward pass needs."""
     keep_stages: bool = eqx.field(static=True, default=False)
@@ -42,6 +44,7 @@ def make_setup(
     directions: PyTree = None,
     meter: dfx.AbstractProgressMeter = dfx.NoProgressMeter(),
     output: bool = True,
+    hand_over: bool = True,
 ) -> Setup:
     """`output`: whether the states between mesh points are ever read; if not, the memory holds mesh points alone."""
     frozen = jax.tree.map(lambda x: lax.stop_gradient(x) if eqx.is_inexact_array(x) else x, controller)
@@ -53,6 +56,7 @@ def make_setup(
         meter=meter,
         max_steps=max_steps,
         method=method_of(solver, output),
+        hand_over=hand_over,
     )
 
 

@@ -198,6 +198,7 @@ def _solve(
         directions=None if event is None else event.direction,
         meter=meter,
         output=output,
+        hand_over=event is not None or saveat.dense or any(sub.ts is not None or sub.steps for sub in _subs(saveat)),
     )
     subs = _subs(saveat)
     wanted = [time(sub.ts) for sub in subs if sub.ts is not None]

@@ -41,6 +41,8 @@ class AbstractAdjoint(eqx.Module):
 
 def observe(trajectory: Trajectory, ts: Float[Array, " times"], problem: Problem) -> Inexact[Array, "times d"]:
     """The solution at times in [t0, t1], each from the step that ends at or after it."""
+    if ts.size == 0:
+        return jnp.zeros((0, problem.y0.size), problem.y0.dtype)
     index = step_index(trajectory.starts, trajectory.count, ts, left=True)
     return evaluate(*split_rows(trajectory.rows[index]), ts, problem.y0.dtype, problem.y0.size)
 

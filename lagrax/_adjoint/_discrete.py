@@ -52,14 +52,24 @@ class DiscreteAdjoint(AbstractAdjoint):
 
 @eqx.filter_custom_vjp
 def _solve(variables: Problem, constants: Problem, setup: Setup) -> Trajectory:
-    return in_one_kernel(integrate, eqx.combine(variables, constants), setup)
+    return in_one_kernel(_solution, eqx.combine(variables, constants), setup)
+
+
+def _solution(problem: Problem, setup: Setup) -> Trajectory:
+    return _handed_over(integrate(problem, setup), setup)
+
+
+def _handed_over(trajectory: Trajectory, setup: Setup) -> Trajectory:
+    """What others than the backward pass may read."""
+    read = trajectory if setup.hand_over else dataclasses.replace(trajectory, rows=None, starts=None, sources=None)
+    return dataclasses.replace(read, links=None, slopes=None)
 
 
 @_solve.def_fwd
 def _solve_fwd(perturbed, variables, constants, setup):
     recording = dataclasses.replace(setup, record=True)
     trajectory = in_one_kernel(integrate, eqx.combine(variables, constants), recording)
-    return dataclasses.replace(trajectory, links=None, slopes=None), trajectory
+    return _handed_over(trajectory, setup), trajectory
 
 
 @_solve.def_bwd

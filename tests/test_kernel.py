@@ -1,0 +1,121 @@
+"""Small solves as one kernel: which they are, that they compute the same, and that nothing makes XLA fail."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import lagrax as lx
+from lagrax import _kernel
+
+from .problems import hutchinson
+
+MARK = 'inlineable="false",xla_cpu_small_call="true"'
+pytestmark = pytest.mark.skipif(not _kernel.AVAILABLE, reason="this version of jaxlib is not known to have the attribute")
+
+
+@pytest.fixture
+def forget():
+    """Clears what is compiled, before and after a test that changes the rules."""
+    clear = lambda: (jax.clear_caches(), eqx.clear_caches())
+    clear()
+    yield clear
+    clear()
+
+
+def final(field, y0, args, **kwargs):
+    fixed = {"stepsize_controller": dfx.ConstantStepSize(), "max_steps": 32}
+    return jnp.sum(lx.ddesolve(lx.DelayTerm(field, 0.7), dfx.Tsit5(), 0.0, 2.0, 0.1, y0, args, **(fixed | kwargs)).ys)
+
+
+def calls(function, *args) -> int:
+    """How many calls of the compiled program are single kernels."""
+    lines = jax.jit(function).lower(*args).compile().as_text().splitlines()
+    return sum(" call(" in line and MARK in line for line in lines)
+
+
+def test_a_small_solve_is_one_kernel_and_its_gradient_two():
+    solve = lambda r: final(hutchinson, jnp.array([0.5, 0.6]), r)
+    assert calls(solve, 1.3) == 1
+    assert calls(jax.grad(solve), 1.3) == 2
+    assert calls(jax.vmap(jax.grad(solve)), jnp.linspace(1.0, 2.0, 5)) == 2
+
+
+LARGE = {
+    "matrix product": lambda t, y, z, args: (y.reshape(3, 4) @ jnp.ones((4, 4), y.dtype)).reshape(-1) * z,
+    "many components": lambda t, y, z, args: -jnp.sum(jnp.tile(y, 25) ** 2) * z,
+    "scatter": lambda t, y, z, args: y.at[jnp.argmax(y)].set(0.5) - z,
+    "sort": lambda t, y, z, args: jnp.sort(y) - z,
+    "callback": lambda t, y, z, args: jax.pure_callback(lambda y: -np.asarray(y), y, y) - z,
+    "linear solve": lambda t, y, z, args: jnp.linalg.solve(jnp.eye(12, dtype=y.dtype), y) - z,
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_what_no_kernel_can_do_is_left_to_xla(name):
+    solve = lambda y: final(LARGE[name], y, None)
+    y0 = jnp.linspace(0.1, 0.2, 12)
+    assert calls(solve, y0) == 0
+    assert jnp.isfinite(jax.jit(solve)(y0))
+
+
+@pytest.mark.parametrize("adaptive", [False, True])
+def test_same_numbers(monkeypatch, forget, adaptive):
+    options = {"stepsize_controller": dfx.PIDController(rtol=1e-9, atol=1e-9), "max_steps": 256} if adaptive else {}
+    solve = lambda inputs: final(lambda t, y, z, args: args * jnp.sin(y) * (1 - z) + t, *inputs, **options)
+    inputs = (jnp.array([0.5, 0.6]), jnp.array(1.3))
+    values = lambda: jax.tree.leaves(jax.jit(jax.value_and_grad(solve))(inputs))
+    kernel = values()
+    forget()
+    monkeypatch.setattr(_kernel, "AVAILABLE", False)
+    plain = values()
+    for one, other in zip(kernel, plain, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-7 if adaptive else 1e-12)
+
+
+@pytest.mark.parametrize("many", [1024, 2])
+def test_lanes_one_by_one_and_in_step(monkeypatch, forget, many):
+    """With steps of their own, one level of `vmap` or two, some inputs shared by all; alone they compute the same."""
+    monkeypatch.setattr(_kernel, "MANY", many)
+
+    def solve(rate, y0, delay):
+        controller = dfx.PIDController(rtol=1e-8, atol=1e-8)
+        term = lx.DelayTerm(hutchinson, delay)
+        return lx.ddesolve(term, dfx.Tsit5(), 0.0, 3.0, None, y0, rate, stepsize_controller=controller, max_steps=128).ys[0]
+
+    gradient = jax.value_and_grad(solve, argnums=(0, 1, 2))
+    rates, starts = jnp.array([0.4, 1.3, 2.1]), jnp.array([0.2, 0.9, 0.5, 0.4])
+    batched = jax.jit(jax.vmap(jax.vmap(gradient, (None, 0, None)), (0, None, None)))(rates, starts, 0.8)
+    alone = [[jax.tree.leaves(jax.jit(gradient)(rate, y0, 0.8)) for y0 in starts] for rate in rates]
+    np.testing.assert_allclose(np.stack(jax.tree.leaves(batched), -1), np.array(alone), rtol=1e-6)
+
+
+UNREAD = {
+    "no argument": lambda t, y, z, args: -z,
+    "one of three": lambda t, y, z, args: -args[1] * z,
+    "simplified away": lambda t, y, z, args: jnp.where(jnp.arange(2) < 5, -z, args[0] * args[2]),
+}
+
+
+@pytest.mark.parametrize("name", UNREAD)
+def test_arguments_that_nobody_reads(name):
+    args = (jnp.float32(1.0), jnp.array(2.0), jnp.arange(3.0)[:2])
+    solve = lambda args: final(UNREAD[name], jnp.ones(2), args)
+    with jax.numpy_dtype_promotion("standard"):
+        assert calls(jax.grad(solve), args) == 2
+        assert jnp.isfinite(jax.tree.leaves(jax.jit(jax.grad(solve))(args))[1])
+
+
+def test_kinds_of_operations_with_all_optimisations():
+    """As users compile, in a process of its own: XLA stops the whole process where it meets what a kernel cannot do."""
+    environment = {**os.environ, "JAX_DISABLE_MOST_OPTIMIZATIONS": "0"}
+    script = pathlib.Path(__file__).parent / "kernel_operations.py"
+    done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
