@@ -1,25 +1,25 @@
 """Compares lagrax with torchdde, JiTCDDE, diffrax and torchdiffeq, in time and in accuracy.
 
-Everything is measured twice, in two processes: with JAX's default flags, and with the small loops of a program compiled as
-single kernels (`lagrax.fuse_small_loops()`), which speeds up diffrax as well as lagrax. Times are medians of repetitions
-that alternate between the two programs compared. A full run takes about a quarter of an hour and writes results.json and
-results.md beside this file.
+Times are medians of repetitions that alternate between the two programs compared. A full run takes a few minutes and writes
+results.json and results.md beside this file.
 """
 
 import argparse
 import importlib.util
 import json
 import os
-import subprocess
 import sys
-import tempfile
+import time
 from pathlib import Path
+
+import jax
 
 from . import machine, table
 from .compare import COMPARISONS
+from .row import Row
 
 HERE = Path(__file__).parent
-TITLES = {"default": "JAX's default flags", "fused": "fused loops (lagrax.fuse_small_loops())"}
+REPETITIONS, QUICK = 20, 6
 
 
 def main() -> None:
@@ -27,14 +27,18 @@ def main() -> None:
     names = options.only.split(",") if options.only else list(COMPARISONS)
     _check(names)
     about = machine.describe()
-    rows = {flags: _measure(flags, names, options.quick) for flags in TITLES}
-    cells = table.cells(rows["default"], rows["fused"])
-    print("\nRatio (lagrax's time : the peer's), medians\n" + table.text(cells))
+    # All the peers run on the CPU, which JAX sees as one device unless told otherwise; all programs but one use the first.
+    jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
+    # Compile times are of a compiler that has not seen the program before.
+    jax.config.update("jax_enable_compilation_cache", False)
+    rows = [row.as_json() for row in _measure(names, QUICK if options.quick else REPETITIONS)]
+    print("\nRatio (lagrax's time : the peer's), medians\n" + table.text(table.cells(rows)))
     if options.only or options.quick:
         print("\nPart of the comparisons, or few repetitions: results.json and results.md stay as they are.")
         return
     (HERE / "results.json").write_text(json.dumps({"machine": about, "rows": rows}, indent=1, ensure_ascii=False) + "\n")
-    (HERE / "results.md").write_text(table.markdown(cells, rows["default"], machine.sentence(about)))
+    (HERE / "results.md").write_text(table.markdown(rows, machine.sentence(about)))
     print("\nWritten: benchmarks/results.json, benchmarks/results.md")
 
 
@@ -58,18 +62,17 @@ def _check(names: list[str]) -> None:
         sys.exit(f"Cannot import {' and '.join(missing)}: `make bench` installs the peers and runs this.")
 
 
-def _measure(flags: str, names: list[str], quick: bool) -> list[table.Json]:
-    """Runs `benchmarks.run` in a process of its own, since XLA reads its flags once; it prints its progress."""
-    print(f"\nWith {TITLES[flags]}:", flush=True)
-    # On the CPU, where all the peers run, and without flags from outside.
-    environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"} | {"JAX_PLATFORMS": "cpu"}
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "rows.json"
-        command = [sys.executable, "-m", "benchmarks.run", "--flags", flags, "--only", ",".join(names), "--json", str(file)]
-        done = subprocess.run(command + ["--quick"] * quick, env=environment, cwd=HERE.parent, check=False)
-        if done.returncode:
-            sys.exit(f"The measurements with {TITLES[flags]} failed (see above).")
-        return json.loads(file.read_text())
+def _measure(names: list[str], repetitions: int) -> list[Row]:
+    """The rows of the named comparisons, each printed as it is finished."""
+    rows = []
+    for name in names:
+        start = time.perf_counter()
+        for row in COMPARISONS[name].measure(repetitions):
+            rows.append(row)
+            cell, taken = table.ratio_cell(row.as_json()), f"[{time.perf_counter() - start:.0f} s]"
+            print(f"  {row.what:31} {cell:42} target {row.target.describe():15} {taken}", flush=True)
+            start = time.perf_counter()
+    return rows
 
 
 if __name__ == "__main__":

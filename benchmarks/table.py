@@ -2,7 +2,7 @@
 
 from typing import Any
 
-HEADER = ("what", "peer", "default flags", "fused loops", "target", "error: lagrax / peer")
+HEADER = ("what", "peer", "ratio (lagrax : peer)", "target", "error: lagrax / peer")
 
 Json = dict[str, Any]
 
@@ -34,12 +34,9 @@ def _power(error: float) -> str:
     return f"{digit}e{int(power)}" if error else "0"
 
 
-def cells(default: list[Json], fused: list[Json]) -> list[tuple[str, ...]]:
-    """One tuple per row, in the order of `HEADER`. Errors are those under the default flags."""
-    return [
-        (plain["what"], plain["peer"], ratio_cell(plain), ratio_cell(other), plain["target"], error_cell(plain))
-        for plain, other in zip(default, fused, strict=True)
-    ]
+def cells(rows: list[Json]) -> list[tuple[str, ...]]:
+    """One tuple per row, in the order of `HEADER`."""
+    return [(row["what"], row["peer"], ratio_cell(row), row["target"], error_cell(row)) for row in rows]
 
 
 def text(rows: list[tuple[str, ...]]) -> str:
@@ -48,9 +45,9 @@ def text(rows: list[tuple[str, ...]]) -> str:
     return "\n".join([line(HEADER), line(tuple("-" * width for width in widths)), *map(line, rows)])
 
 
-def markdown(rows: list[tuple[str, ...]], default: list[Json], about: str) -> str:
+def markdown(rows: list[Json], about: str) -> str:
     """The table, the line `about` the machine, and the rows' notes."""
     line = lambda row: "| " + " | ".join(row) + " |"
-    table = [line(HEADER), line(("---",) * len(HEADER)), *map(line, rows)]
-    notes = [f"- *{row['what']}*: {row['note']}" for row in default]
+    table = [line(HEADER), line(("---",) * len(HEADER)), *map(line, cells(rows))]
+    notes = [f"- *{row['what']}*: {row['note']}" for row in rows]
     return "\n".join([*table, "", about, "", *notes]) + "\n"

@@ -23,7 +23,6 @@ from jaxtyping import Array, Float
 
 import lagrax as lx
 
-lx.fuse_small_loops()  # before JAX starts: small loops run several times as fast on the CPU
 jax.config.update("jax_enable_x64", True)
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402

@@ -13,4 +13,3 @@ from ._solution import RESULTS as RESULTS
 from ._solution import DenseSolution as DenseSolution
 from ._solve import ddesolve as ddesolve
 from ._term import DelayTerm as DelayTerm
-from ._xla import fuse_small_loops as fuse_small_loops

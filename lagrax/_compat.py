@@ -7,4 +7,3 @@ from diffrax._root_finder import use_stepsize_tol as use_stepsize_tol
 from equinox.internal import nondifferentiable_backward as nondifferentiable_backward
 from equinox.internal import unvmap_any as unvmap_any
 from equinox.internal import unvmap_max as unvmap_max
-from jax._src.xla_bridge import backends_are_initialized as backends_are_initialized

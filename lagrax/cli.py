@@ -1,7 +1,6 @@
 """The command `lagrax`: parses arguments, prints; what it does is in `lagrax.experiments`."""
 
 import argparse
-import contextlib
 import shlex
 import shutil
 import sys
@@ -10,8 +9,6 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
-
-from ._xla import fuse_small_loops
 
 if TYPE_CHECKING:
     from .experiments import Options
@@ -43,11 +40,6 @@ _IMAGES = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns the exit code: 0, 1 for an error, 2 for a wrong command line, 130 for Ctrl-C."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    # JAX may be running already if the caller is a program of its own; then it is as fast as the caller made it. The
-    # loops over images are not small: one kernel for each makes them slower by 40 %.
-    if "images" not in words:
-        with contextlib.suppress(RuntimeError):
-            fuse_small_loops()
     from .experiments import UserError
 
     try:

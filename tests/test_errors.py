@@ -117,16 +117,3 @@ def test_dtmin_reached():
     controller = dfx.PIDController(rtol=1e-8, atol=1e-8, dtmin=0.3, force_dtmin=False)
     fast = lambda t, y, delayed, args: -50 * y + delayed
     assert failing(stepsize_controller=controller, dt0=0.5, field=fast).result == lx.RESULTS.dt_min_reached
-
-
-def test_fused_loops_come_first(monkeypatch):
-    jax.block_until_ready(jnp.ones(1) + 1)
-    with pytest.raises(RuntimeError, match="right after the imports"):
-        lx.fuse_small_loops()
-    monkeypatch.setattr("lagrax._xla.backends_are_initialized", lambda: False)
-    monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=x")
-    lx.fuse_small_loops(4096)
-    import os
-
-    assert os.environ["XLA_FLAGS"].startswith("--xla_dump_to=x --xla_backend_extra_options=")
-    assert os.environ["XLA_FLAGS"].endswith("=4096")
