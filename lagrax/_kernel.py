@@ -55,24 +55,22 @@ def in_one_kernel(function: Callable, *args: Any) -> Any:
         return function(*args)
     closed, shapes, static = eqx.filter_make_jaxpr(function)(*args)
     inputs = jax.tree.leaves(eqx.filter(args, eqx.is_array))
-    run = jaxpr_as_fun(closed)
-    outputs = _call(run, *inputs) if _is_small(closed.jaxpr) else run(*inputs)
+    outputs = _call(closed, *inputs) if _is_small(closed.jaxpr) else jaxpr_as_fun(closed)(*inputs)
     return eqx.combine(jax.tree.unflatten(jax.tree.structure(shapes), outputs), static)
 
 
-def _call(run: Callable, *inputs: Array) -> list[Array]:
-    """`run(*inputs)` as one kernel.
+def _call(closed: ClosedJaxpr, *inputs: Array) -> list[Array]:
+    """What `closed` computes, in one kernel.
 
     XLA fails on a parameter that nobody reads. So inputs without use are left out; small ones are handed back, because XLA
     may simplify their use away; and the barrier keeps it from moving constants into the kernel.
     """
-    closed = jax.make_jaxpr(run)(*inputs)
     jaxpr = closed.jaxpr.replace(constvars=[], invars=[*closed.jaxpr.constvars, *closed.jaxpr.invars])
     jaxpr, used = dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))
-    inputs = tuple(x for x, is_used in zip((*closed.consts, *inputs), used, strict=True) if is_used)
-    lean = jaxpr_as_fun(ClosedJaxpr(jaxpr, []))
-    kernel = jax.make_jaxpr(lambda *inputs: [*lean(*inputs), *(x for x in inputs if x.size <= SMALL)])(*inputs)
-    return _kernel_p.bind(*lax.optimization_barrier(inputs), jaxpr=kernel)[: len(jaxpr.outvars)]
+    used_inputs = [x for x, is_used in zip((*closed.consts, *inputs), used, strict=True) if is_used]
+    handed_back = [var for var in jaxpr.invars if math.prod(_shape(var)) <= SMALL]
+    kernel = ClosedJaxpr(jaxpr.replace(outvars=[*jaxpr.outvars, *handed_back]), [])
+    return _kernel_p.bind(*lax.optimization_barrier(used_inputs), jaxpr=kernel)[: len(jaxpr.outvars)]
 
 
 def _batch(inputs, axes, *, jaxpr: ClosedJaxpr):
@@ -84,7 +82,7 @@ def _batch(inputs, axes, *, jaxpr: ClosedJaxpr):
         pick = lambda i, x, axis: x if axis is None else lax.dynamic_index_in_dim(x, i, axis, keepdims=False)
         lane = lambda i, *inputs: run(*(pick(i, x, axis) for x, axis in zip(inputs, axes, strict=True)))
         lanes = lambda *inputs: lax.map(lambda i: lane(i, *inputs), jnp.arange(size, dtype=jnp.int32))
-        outputs = _call(lanes, *inputs)
+        outputs = _call(jax.make_jaxpr(lanes)(*inputs), *inputs)
     return outputs, [0] * len(outputs)
 
 
@@ -93,14 +91,13 @@ def _tangent(inputs, tangents, *, jaxpr: ClosedJaxpr):
 
 
 def _lower(context, *inputs, jaxpr: ClosedJaxpr):
-    return mlir.lower_fun(jaxpr_as_fun(jaxpr), multiple_results=True)(context, *inputs)
+    return mlir.core_call_lowering(context, *inputs, name="solve", call_jaxpr=jaxpr)
 
 
 def _lower_for_cpu(context, *inputs, jaxpr: ClosedJaxpr):
-    outputs = mlir.lower_fun(jax.jit(jaxpr_as_fun(jaxpr)), multiple_results=True)(context, *inputs)
-    call = outputs[0].owner
+    outputs = _lower(context, *inputs, jaxpr=jaxpr)
     attributes: dict[str, Any] = {name: mlir.ir.StringAttr.get(value) for name, value in _ATTRIBUTES.items()}
-    call.attributes["mhlo.frontend_attributes"] = mlir.ir.DictAttr.get(attributes)
+    outputs[0].owner.attributes["mhlo.frontend_attributes"] = mlir.ir.DictAttr.get(attributes)
     return outputs
 
 
