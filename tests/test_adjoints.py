@@ -77,6 +77,7 @@ def test_spiral_with_observations():
         assert_close(jax.grad(loss, argnums=(0, 1))(weights, start, adjoint), expected, rtol=1e-7)
 
 
+@pytest.mark.slow
 def test_population_with_a_batch():
     """y' = r y (1 - y(t-1)) for 100 initial values at once, observed every 0.05 up to T = 3."""
     ts = jnp.linspace(0.05, 3, 60)

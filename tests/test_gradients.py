@@ -232,7 +232,12 @@ def test_hessian_of_the_default(keep_stages):
     )
 
 
-@pytest.mark.parametrize("solver", [dfx.Euler(), dfx.Tsit5(), dfx.Dopri8(), dfx.Kvaerno3(root_finder=NEWTON)])
+LONGER = [
+    pytest.param(solver, marks=pytest.mark.slow) for solver in (dfx.Tsit5(), dfx.Dopri8(), dfx.Kvaerno3(root_finder=NEWTON))
+]
+
+
+@pytest.mark.parametrize("solver", [dfx.Heun(), dfx.Bosh3(), *LONGER], ids=lambda s: type(s).__name__)
 def test_stages_remembered_give_the_same_gradient(solver):
     """In arguments, history, y0, two delays and t1, with the field's own times among its inputs, one by one and batched."""
 

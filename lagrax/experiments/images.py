@@ -205,7 +205,8 @@ def notes(settings: Settings, measured: Measured) -> list[str]:
 
 _PAPER = {
     "dataset": "digits", "models": "all", "data dir": "", "limit train": 0, "limit test": 0, "epochs": 30, "batch": 256,
-    "learning rate": 1e-3, "filters": 0, "augmentation": "none", "precision": "float32", "minutes": 0.0, "max steps": 64,
+    "learning rate": 1e-3, "decay": False, "filters": 0, "augmentation": "none", "precision": "float32", "minutes": 0.0,
+    "max steps": 64,
 }  # fmt: skip
 _SMOKE = {
     **_PAPER,
