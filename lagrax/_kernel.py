@@ -45,8 +45,10 @@ _REARRANGING = (
 )
 _REDUCING = "argmax argmin cummax cummin cumprod cumsum reduce_and reduce_max reduce_min reduce_or reduce_prod reduce_sum"
 _CONTROL = "checkpoint closed_call cond custom_jvp_call custom_vjp_call jit pjit remat2 scan while"
+_PLAIN = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float32 float64 complex64 complex128"
 _WHOLE = frozenset(f"{_ELEMENTWISE} {_REARRANGING} {_REDUCING} nonbatchable unvmap_all unvmap_any unvmap_max".split())
 _NESTED = frozenset(_CONTROL.split())
+_DTYPES = frozenset(_PLAIN.split())
 
 
 def in_one_kernel(function: Callable, *args: Any) -> Any:
@@ -117,6 +119,8 @@ def _is_small(jaxpr: Jaxpr) -> bool:
 
 
 def _eqn_is_small(eqn: JaxprEqn) -> bool:
+    if not all(str(getattr(var.aval, "dtype", None)) in _DTYPES for var in eqn.outvars):
+        return False
     name, sizes = eqn.primitive.name, [math.prod(_shape(var)) for var in (*eqn.invars, *eqn.outvars)]
     if name in _NESTED:
         return all(_is_small(inner) for inner in jaxprs_in_params(eqn.params))

@@ -54,6 +54,8 @@ LARGE = {
     "scatter": lambda t, y, z, args: y.at[jnp.argmax(y)].set(0.5) - z,
     "sort": lambda t, y, z, args: jnp.sort(y) - z,
     "callback": lambda t, y, z, args: jax.pure_callback(lambda y: -np.asarray(y), y, y) - z,
+    "half precision": lambda t, y, z, args: (y.astype(jnp.bfloat16) * z.astype(jnp.bfloat16)).astype(y.dtype),
+    "random numbers": lambda t, y, z, args: y - z * jax.random.uniform(jax.random.key(0), y.shape, y.dtype),
     "linear solve": lambda t, y, z, args: jnp.linalg.solve(jnp.eye(12, dtype=y.dtype), y) - z,
 }
 
