@@ -1,6 +1,6 @@
 """The only door to other packages' private names: when one of them moves, this is the file to mend.
 
-Checked against equinox 0.13, diffrax 0.7 and JAX 0.7 to 0.10 (the ranges pinned in `pyproject.toml`).
+Checked against equinox 0.13, diffrax 0.7 and JAX 0.9 to 0.10 (the ranges pinned in `pyproject.toml`).
 """
 
 from diffrax._root_finder import use_stepsize_tol as use_stepsize_tol

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import jaxlib
 from jax import lax
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Primitive, jaxpr_as_fun, jaxprs_in_params
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Primitive, jaxpr_as_fun
 from jax.interpreters import ad, batching, mlir
 from jax.interpreters.partial_eval import dce_jaxpr
 from jaxtyping import Array
@@ -123,7 +123,8 @@ def _eqn_is_small(eqn: JaxprEqn) -> bool:
         return False
     name, sizes = eqn.primitive.name, [math.prod(_shape(var)) for var in (*eqn.invars, *eqn.outvars)]
     if name in _NESTED:
-        return all(_is_small(inner) for inner in jaxprs_in_params(eqn.params))
+        inner = [x for x in jax.tree.leaves(list(eqn.params.values())) if isinstance(x, Jaxpr | ClosedJaxpr)]
+        return all(_is_small(x.jaxpr if isinstance(x, ClosedJaxpr) else x) for x in inner)
     if name in ("dynamic_slice", "gather"):
         return sizes[-1] <= SMALL
     if name == "dynamic_update_slice":
