@@ -17,6 +17,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int
 
+from ._buffer import read, read_each, write
 from ._history import Sides
 from ._problem import Problem
 
@@ -122,9 +123,10 @@ def _candidates(sources: Sources, problem: Problem) -> tuple[Float[Array, " n"],
     """The next echo that each delay brings, and the next declared jump."""
     roots, jumps = root_times(problem), problem.jump_ts.size
     parents = jnp.minimum(sources.pointers, sources.size - 1)
-    counts = sources.counts[parents] + jnp.eye(len(parents), dtype=jnp.int32)
-    echoes = roots[sources.roots[parents]] + counts.astype(problem.delays.dtype) @ problem.delays
-    declared = jnp.where(sources.next_jump < jumps, roots[jnp.minimum(sources.next_jump, jumps)], jnp.inf)
+    counts = read_each(sources.counts, parents) + np.eye(len(parents), dtype=np.int32)
+    root = read_each(roots, read_each(sources.roots, parents)) if jumps else problem.t0
+    echoes = root + counts.astype(problem.delays.dtype) @ problem.delays
+    declared = jnp.where(sources.next_jump < jumps, read(roots, sources.next_jump), jnp.inf)
     return jnp.where(sources.pointers < sources.size, echoes, jnp.inf), declared
 
 
@@ -138,7 +140,7 @@ def segment_ahead(sources: Sources, problem: Problem) -> Segment:
     """The segment that follows the sources: up to the next breakpoint, or t1 if that comes first but for rounding."""
     echoes, declared = _candidates(sources, problem)
     # Not jnp.min, whose derivative averages over ties: equal delays have separate gradients.
-    first = echoes[jnp.argmin(echoes)]
+    first = read(echoes, lax.argmin(echoes, 0, jnp.int32))
     first = jnp.where(declared <= first, declared, first)
     ulps = 8 * jnp.finfo(problem.t1.dtype).eps * jnp.maximum(jnp.abs(problem.t0), jnp.abs(problem.t1))
     end = jnp.where(first < problem.t1 - ulps, first, problem.t1)
@@ -147,8 +149,9 @@ def segment_ahead(sources: Sources, problem: Problem) -> Segment:
 
 def sides_at(times: Float[Array, " sources"], start: Int[Array, ""], pointers: Int[Array, " n"]) -> Sides:
     """The piece of the past that each delay reads while its pointer stands at `pointers`."""
-    lower = jnp.where(pointers > 0, times[jnp.maximum(pointers - 1, 0)], -jnp.inf)
-    return Sides(lax.stop_gradient(lower), lax.stop_gradient(times[pointers]), pointers <= start)
+    times = lax.stop_gradient(times)
+    lower = jnp.where(pointers > 0, read_each(times, jnp.maximum(pointers - 1, 0)), -jnp.inf)
+    return Sides(lower, read_each(times, pointers), pointers <= start)
 
 
 def pass_breakpoint(sources: Sources, problem: Problem, deepest: int) -> tuple[Sources, Int[Array, ""]]:
@@ -161,28 +164,28 @@ def pass_breakpoint(sources: Sources, problem: Problem, deepest: int) -> tuple[S
     """
     echoes, jump_time = _candidates(sources, problem)
     parents = jnp.minimum(sources.pointers, sources.size - 1)
-    parent_levels = sources.levels[parents]
-    first = jnp.argmin(echoes)
-    is_first = jnp.arange(len(parents), dtype=jnp.int32) == first.astype(jnp.int32)
-    declared = jump_time <= echoes[first]
-    time = jnp.where(declared, jump_time, echoes[first])
-    alone = parent_levels[first] == JUMP
+    parent_levels = read_each(sources.levels, parents)
+    first = lax.argmin(echoes, 0, jnp.int32)
+    is_first = np.arange(len(parents), dtype=np.int32) == first
+    echo_time, parent = read(echoes, first), read(parents, first)
+    declared = jump_time <= echo_time
+    time = jnp.where(declared, jump_time, echo_time)
+    alone = read(parent_levels, first) == JUMP
     near = 8 * jnp.finfo(time.dtype).eps * jnp.maximum(jnp.abs(time), jnp.max(problem.delays))
     together = (echoes <= time + near) & (parent_levels > JUMP) & ~alone
     hit = ~declared & (is_first | together)
 
     level = jnp.where(declared, JUMP if problem.impulsive else KINK, jnp.min(jnp.where(hit, parent_levels + 1, deepest)))
     recorded = (level < deepest) & (sources.size < len(sources.times) - 1)
-    parent = parents[first]
 
     def append(buffer, value):
-        value = jnp.where(recorded, value.astype(buffer.dtype), buffer[sources.size])
-        return lax.dynamic_update_index_in_dim(buffer, value, sources.size, axis=0)
+        value = jnp.where(recorded, value.astype(buffer.dtype), read(buffer, sources.size))
+        return write(buffer, sources.size, value)
 
     passed = Sources(
         times=append(sources.times, time),
-        roots=append(sources.roots, jnp.where(declared, sources.next_jump, sources.roots[parent])),
-        counts=append(sources.counts, jnp.where(declared, 0, sources.counts[parent] + is_first.astype(jnp.int32))),
+        roots=append(sources.roots, jnp.where(declared, sources.next_jump, read(sources.roots, parent))),
+        counts=append(sources.counts, jnp.where(declared, 0, read(sources.counts, parent) + is_first.astype(jnp.int32))),
         levels=append(sources.levels, level),
         size=sources.size + recorded.astype(jnp.int32),
         start=sources.start,
@@ -191,5 +194,5 @@ def pass_breakpoint(sources: Sources, problem: Problem, deepest: int) -> tuple[S
         jumps=sources.jumps + (declared | alone).astype(jnp.int32),
         root_count=sources.root_count,
     )
-    echo = parent * len(parents) + first.astype(jnp.int32)
+    echo = parent * len(parents) + first
     return passed, jnp.where(declared, DECLARED - sources.next_jump, echo)

@@ -5,11 +5,15 @@ it (`_method.py`). Which row a lookup reads is decided once, in the forward loop
 reading is then a gather and Horner's rule, differentiable in the rows, the times and the delays.
 """
 
+import functools as ft
+
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Inexact, Int
 
+from ._buffer import read_each
 from ._compat import unvmap_any
 from ._method import Method
 from ._neighbours import previous
@@ -48,20 +52,18 @@ def make_row(
 
 
 def combine(weights, stages):
-    """`Σ_j weights[j] stages[j]` without the zero terms, which XLA fuses where a dot product would be a call."""
-    terms = [float(w) * stage for w, stage in zip(weights, stages, strict=False) if w != 0]
-    return sum(terms[1:], terms[0]) if terms else jnp.zeros_like(stages[0])
+    """`Σ_j weights[j] stages[j]` without the zero terms, which XLA fuses where a dot product would be a call.
+
+    (In `lax`: half of the time to trace a solve would go into the operators of `jax.numpy` otherwise.)
+    """
+    number = lambda w, stage: np.asarray(w, stage.dtype)
+    terms = [lax.mul(stage, number(w, stage)) for w, stage in zip(weights, stages, strict=False) if w != 0]
+    return ft.reduce(lax.add, terms) if terms else jnp.zeros_like(stages[0])
 
 
 def read_rows(rows: Inexact[Array, "rows row"], links: Int[Array, "nodes n"]) -> Inexact[Array, "nodes n row"]:
-    """The rows that lookups read (any row stands in for the initial function).
-
-    One slice each: a gather of the same few rows is split over threads once the buffer exceeds half a megabyte, and the
-    hand-over costs twice the step (2.5 to 5.5 µs; XLA prices a gather by its whole operand).
-    """
-    numbers = jnp.maximum(links, 0).reshape(-1)
-    found = [lax.dynamic_slice_in_dim(rows, numbers[k], 1) for k in range(numbers.size)]
-    return jnp.concatenate(found).reshape(*links.shape, rows.shape[1])
+    """The rows that lookups read (any row stands in for the initial function)."""
+    return read_each(rows, jnp.maximum(links, 0).reshape(-1)).reshape(*links.shape, rows.shape[1])
 
 
 def row_start(rows: Inexact[Array, "*batch row"]) -> Float[Array, "*batch"]:
@@ -130,8 +132,13 @@ def find_rows(
 
 def query_times(method: Method, t, t_end, delays: Float[Array, " n"]) -> Float[Array, "nodes n"]:
     """Which times the nodes of the step [t, t_end] look back to."""
+    return node_times(method, t, t_end)[:, None] - delays
+
+
+def node_times(method: Method, t, t_end) -> Float[Array, " nodes"]:
+    """The times of the nodes of the step [t, t_end]."""
     c = jnp.asarray(method.nodes, t.dtype)
-    return jnp.where(c == 1, t_end, t + c * (t_end - t))[:, None] - delays
+    return jnp.where(method.nodes == 1, t_end, t + c * (t_end - t))
 
 
 def delayed_states(

@@ -31,6 +31,7 @@ from ._breakpoints import (
     pass_breakpoint,
     segment_ahead,
 )
+from ._buffer import read_some, write
 from ._compat import unvmap_any
 from ._event import event_values, triggered
 from ._history import (
@@ -225,7 +226,7 @@ def _plan(
 ) -> Plan:
     """Where the next step ends, and the delayed states that its stages will see."""
     method, delays = setup.method, problem.delays
-    window = jax.vmap(lambda pointer: lax.dynamic_slice_in_dim(starts, pointer, WINDOW))(pointers)
+    window = jnp.stack([read_some(starts, pointer, WINDOW) for pointer in jnp.unstack(pointers)])
     # All stages look into rows already written, and not past the window of rows that is searched.
     furthest = jnp.min(jnp.minimum(t, window[:, -1]) + delays)
     furthest = t + (furthest - t) / method.reach
@@ -255,15 +256,15 @@ def _iterate(carry: Carry, segment: Segment, reading: Int[Array, " n"], problem:
     kept = lambda new, old: jnp.where(keep, new, old)
 
     row = make_row(method, carry.t, plan.t_end, carry.y, step.increments, carry.rows.dtype)
-    rows = lax.dynamic_update_index_in_dim(carry.rows, row, carry.count, axis=0)
-    starts = lax.dynamic_update_index_in_dim(carry.starts, lax.stop_gradient(carry.t), carry.count, axis=0)
+    rows = write(carry.rows, carry.count, row)
+    starts = write(carry.starts, carry.count, lax.stop_gradient(carry.t))
     links, slopes = carry.links, carry.slopes
     if slopes is not None:
-        slopes = lax.dynamic_update_index_in_dim(slopes, jnp.concatenate(step.slopes), carry.count, axis=0)
+        slopes = write(slopes, carry.count, jnp.concatenate(step.slopes))
     if setup.record:
         depends_on = jnp.where(plan.t_end == problem.t1, END, FROZEN)
         link = jnp.concatenate([plan.links.reshape(-1), reading, depends_on[None]])
-        links = lax.dynamic_update_index_in_dim(links, link, carry.count, axis=0)
+        links = write(links, carry.count, link)
 
     t, y, count = kept(plan.t_end, carry.t), kept(step.y_end, carry.y), carry.count + keep.astype(jnp.int32)
     values, mask, result = _watch(carry, keep, t, y, result, problem, setup)

@@ -24,7 +24,7 @@ def just_after(t: Float[Array, "*times"]) -> Float[Array, "*times"]:
     return -just_before(-t)
 
 
-def inside(s: Float[Array, ""], t: Float[Array, ""], t_end: Float[Array, ""]) -> Float[Array, ""]:
-    """A time s of the step from t to t_end, kept off its end; in a step of length zero, between two breakpoints that
+def inside(s: Float[Array, "*times"], t: Float[Array, ""], t_end: Float[Array, ""]) -> Float[Array, "*times"]:
+    """Times s of the step from t to t_end, kept off its end; in a step of length zero, between two breakpoints that
     coincide, just after both its ends."""
     return jnp.where(t_end > t, jnp.where(s == t_end, just_before(t_end), s), just_after(t))

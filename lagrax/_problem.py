@@ -36,7 +36,7 @@ class Problem(eqx.Module):
 
     def field(self, t: Float[Array, ""], y: Inexact[Array, " d"], delayed: Inexact[Array, "n d"]) -> Inexact[Array, " d"]:
         """The vector field on flat states: (t, y, the n delayed states) to y'."""
-        past = jax.tree.unflatten(self.delay_structure, [self.unravel(z) for z in delayed])
+        past = jax.tree.unflatten(self.delay_structure, [self.unravel(z) for z in jnp.unstack(delayed)])
         return ravel(self.vector_field(t, self.unravel(y), past, self.args), y.dtype)
 
     def initial_function(self, times: Float[Array, " times"]) -> Inexact[Array, "times d"]:

@@ -88,7 +88,7 @@ def ddesolve(
     history = history if callable(history) else _with_arrays(history)
     state = _initial_state(history, y0, t0)
     try:
-        solution = _solve(
+        solution = (_solve if _is_compiling() else _solve_compiled)(
             term, solver, t0, t1, dt0, history, args, state, y0 is not None, saveat, stepsize_controller, adjoint, jump_ts,
             event, max_steps, progress_meter, output,
         )  # fmt: skip
@@ -148,7 +148,14 @@ def _time_dtype(y: PyTree, *times: Any):
     return dtype
 
 
-@eqx.filter_jit
+def _is_compiling() -> bool:
+    """Whether a `jit` around this is tracing: then what is made of nothing is a tracer too.
+
+    A `jit` in there would gain nothing, and have a solve that is differentiated traced once more, as it is.
+    """
+    return isinstance(jnp.zeros(()), jax.core.Tracer)
+
+
 def _solve(
     term,
     solver,
@@ -206,6 +213,9 @@ def _solve(
     trajectory, ys = adjoint.solve(problem, setup, jnp.concatenate([jnp.zeros(0, dtype), *wanted]))
     observed = jnp.split(ys, list(np.cumsum([len(ts) for ts in wanted])[:-1])) if wanted else []
     return _finish(trajectory, observed, problem, setup, saveat, event, args)
+
+
+_solve_compiled = eqx.filter_jit(_solve)
 
 
 def _subs(saveat: dfx.SaveAt) -> list[dfx.SubSaveAt]:

@@ -16,6 +16,7 @@ from jax import lax
 from jaxtyping import Array, Inexact, Int
 
 from .._breakpoints import mesh_cotangents, sides_at
+from .._buffer import read, write
 from .._compat import unvmap_max
 from .._history import delayed_states, make_row, query_times, read_rows, split_rows
 from .._kernel import in_one_kernel
@@ -109,13 +110,14 @@ def _walk_back(trajectory: Trajectory, rows_bar, y_bar, problem: Problem, pertur
         return step.y_end, make_row(method, t, t_end, y, step.increments, rows.dtype)
 
     def transpose_step(i: Int[Array, ""], y_bar, row_bar: Inexact[Array, " row"]):
-        links = trajectory.links[i, :cut].reshape(nodes, n)
-        sides = sides_at(sources.times, sources.start, trajectory.links[i, cut : cut + n])
-        row = rows[i]
+        link = read(trajectory.links, i)
+        links = link[:cut].reshape(nodes, n)
+        sides = sides_at(sources.times, sources.start, link[cut : cut + n])
+        row = read(rows, i)
         y = row[2 : 2 + problem.y0.size].astype(problem.y0.dtype)
         intervals, coefficients = split_rows(read_rows(rows, links))
         times = (row[0].real, row[1].real, intervals)
-        known = None if trajectory.slopes is None else trajectory.slopes[i].reshape(method.stages, -1)
+        known = None if trajectory.slopes is None else read(trajectory.slopes, i).reshape(method.stages, -1)
         if moving:
             step = lambda times, y, coefficients, variables: replay(times, y, coefficients, variables, links, sides, known)
             _, transpose = jax.vjp(step, times, y, coefficients, variables)
@@ -142,12 +144,12 @@ def _walk_back(trajectory: Trajectory, rows_bar, y_bar, problem: Problem, pertur
         rows_bar = _add_rows(rows_bar, jnp.maximum(links, 0).reshape(-1), past_bar.reshape(-1, rows_bar.shape[1]))
         total = jax.tree.map(jnp.add, total, variables_bar)
         # Read after the writes (`_loop.py` says why).
-        return k + 1, y_bar, rows_bar[jnp.maximum(i - 1, 0)], rows_bar, total
+        return k + 1, y_bar, read(rows_bar, jnp.maximum(i - 1, 0)), rows_bar, total
 
     zeros = jax.tree.map(jnp.zeros_like, variables)
     last = jnp.maximum(trajectory.count - 1, 0)
     steps = unvmap_max(trajectory.count)
-    init = (jnp.zeros((), jnp.int32), y_bar, rows_bar[last], rows_bar, zeros)
+    init = (jnp.zeros((), jnp.int32), y_bar, read(rows_bar, last), rows_bar, zeros)
     _, y_bar, _, rows_bar, total = lax.while_loop(lambda carry: carry[0] < steps, body, init)
     return rows_bar, y_bar, total
 
@@ -157,9 +159,8 @@ def _add_rows(rows, numbers: Int[Array, " k"], values: Inexact[Array, "k row"]):
     kernel.)"""
 
     def add(j, rows):
-        number = numbers[j]
-        row = lax.dynamic_index_in_dim(rows, number) + lax.dynamic_index_in_dim(values, j)
-        return lax.dynamic_update_slice_in_dim(rows, row, number, axis=0)
+        number = read(numbers, j)
+        return write(rows, number, read(rows, number) + read(values, j))
 
     return lax.fori_loop(jnp.int32(0), jnp.int32(len(numbers)), add, rows)
 

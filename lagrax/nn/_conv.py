@@ -107,11 +107,12 @@ def in_pieces(layers: Callable, x: Float[Array, "*batch h w c"], filters: int) -
     *batch, h, w, c = x.shape
     count = math.prod(batch)
     most = max(1, _PIECE // (h * w * filters))
+    layers = eqx.filter_checkpoint(layers, prevent_cse=False)
     if jax.default_backend() != "cpu" or count <= most:
         return layers(x)
     size = max(n for n in range(1, most + 1) if count % n == 0)
     pieces = jnp.moveaxis(x.reshape(size, -1, h, w, c), 1, 0)
-    y = lax.map(eqx.filter_checkpoint(layers, prevent_cse=False), pieces)
+    y = lax.map(layers, pieces)
     return jnp.moveaxis(y, 0, 1).reshape(*batch, h, w, -1)
 
 
