@@ -64,10 +64,23 @@ def legend(figure: Any, axes: Any, columns: int = 4, scale: float = 1.0) -> None
 def save(figure: Any, folder: Path, stem: str, caption: str) -> Figure:
     """Writes `<stem>.png` and `<stem>.pdf`, the same bytes for the same figure, and returns the entry for the outcome."""
     matplotlib, _ = _matplotlib()
+    for axes in figure.axes:
+        _label_plainly(axes)
     with matplotlib.rc_context(_STYLE):
         figure.savefig(folder / f"{stem}.png", metadata={"Software": "lagrax", "Description": caption})
         figure.savefig(folder / f"{stem}.pdf", metadata={"Creator": "lagrax", "Title": stem, "CreationDate": None})
     return Figure(stem, caption)
+
+
+def _label_plainly(axes: Any) -> None:
+    """Ticks such as 0.2 and 0.3 on a logarithmic axis that spans less than a decade, where matplotlib writes 3×10⁻¹."""
+    low, high = axes.get_ylim()
+    if axes.get_yscale() == "log" and high < 10 * low:
+        from matplotlib.ticker import LogLocator, NullLocator
+
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 2.5, 3, 4, 5, 7)))
+        axes.yaxis.set_minor_locator(NullLocator())
+        axes.yaxis.set_major_formatter("{x:g}")
 
 
 def _matplotlib() -> tuple[Any, Any]:
