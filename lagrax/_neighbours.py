@@ -8,9 +8,11 @@ from jaxtyping import Array, Float
 def previous(t: Float[Array, "*times"]) -> Float[Array, "*times"]:
     """The last float before t. Not differentiable."""
     t = lax.stop_gradient(t)
-    below, tiny = jnp.nextafter(t, -jnp.inf), jnp.finfo(t.dtype).tiny
-    # The neighbours of zero are denormal, which XLA rounds to zero.
-    return jnp.where(jnp.abs(below) < tiny, -tiny, below)
+    info = jnp.finfo(t.dtype)
+    u = info.eps / 2
+    # Rounding to nearest does it (Rump, Zimmermann, Boldo and Melquiond, 2009), in fewer operations than `jnp.nextafter`.
+    # The neighbours of zero are denormal, which XLA rounds to zero: there the next is further off. Infinities stay.
+    return t - jnp.clip(u * (1 + 4 * u) * jnp.abs(t), info.tiny, info.max)
 
 
 def just_before(t: Float[Array, "*times"]) -> Float[Array, "*times"]:

@@ -200,7 +200,7 @@ def test_vmapped_and_jitted(dtype):
         return sol.ys[0]
 
     rates, taus = jnp.array([0.5, 1.5, 2.5], dtype), jnp.array([0.3, 1.0, 1.7], dtype)
-    gradient = jax.grad(final, argnums=(0, 1))
+    gradient = jax.jit(jax.grad(final, argnums=(0, 1)))
     batched = jax.jit(jax.vmap(gradient))(rates, taus)
     alone = [gradient(r, tau) for r, tau in zip(rates, taus, strict=True)]
     tolerance = 1e-12 if dtype == jnp.float64 else 2e-4
@@ -228,7 +228,7 @@ def test_hessian_of_the_default(keep_stages):
     """Forward over reverse."""
     f = lambda v: final_value(v[0], v[1], 3.5, adjoint=lx.DiscreteAdjoint(keep_stages=keep_stages))
     np.testing.assert_allclose(
-        jax.hessian(f)(jnp.array([1.0, 1.0])), jax.hessian(_decay_by_hand)(jnp.array([1.0, 1.0])), rtol=1e-6
+        jax.jit(jax.hessian(f))(jnp.array([1.0, 1.0])), jax.hessian(_decay_by_hand)(jnp.array([1.0, 1.0])), rtol=1e-6
     )
 
 
@@ -253,7 +253,7 @@ def test_stages_remembered_give_the_same_gradient(solver):
 
     inputs = (jnp.array([1.3, 0.7]), jnp.array([1.1, 0.2]), jnp.array([0.4, 0.5]), jnp.array([[0.7, 0.41], [0.3, 1.1]]))
     inputs = (*inputs, jnp.array([2.0, 1.5]))
-    gradient = lambda keep_stages: jax.vmap(jax.grad(lambda inputs: loss(inputs, keep_stages)))(inputs)
+    gradient = lambda keep_stages: jax.jit(jax.vmap(jax.grad(lambda inputs: loss(inputs, keep_stages))))(inputs)
     remembered, computed = ravel_pytree(gradient(True))[0], ravel_pytree(gradient(False))[0]
     np.testing.assert_allclose(remembered, computed, rtol=1e-12)
 

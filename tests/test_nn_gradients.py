@@ -59,7 +59,7 @@ def test_learned_initial_function():
 def test_adjoint_per_call(name):
     """The adjoint equation of the paper gives the gradient too."""
     model = make(name, TIGHT)
-    gradient = lambda adjoint: jax.grad(lambda x: weighted(model(x, adjoint=adjoint)))(X)
+    gradient = lambda adjoint: jax.jit(jax.grad(lambda x: weighted(model(x, adjoint=adjoint))))(X)
     np.testing.assert_allclose(gradient(lx.ContinuousAdjoint()), gradient(None), rtol=1e-6)
 
 

@@ -86,7 +86,8 @@ def test_two_delays():
     y, delayed = draw((1, 3, 4)), {"a": draw((1, 3, 4), seed=1), "b": draw((1, 3, 4), seed=2)}
     field = ImageField(1, 5, num_delays=2, key=jax.random.key(0))
     read = jnp.concatenate([y, delayed["a"], delayed["b"]])
-    assert np.allclose(field(0.0, y, delayed, None), reference(field, read[None])[0], rtol=1e-10)
+    expected = eqx.filter_jit(reference)(field, read[None])[0]
+    assert np.allclose(eqx.filter_jit(field)(0.0, y, delayed, None), expected, rtol=1e-10)
 
 
 def test_bad_arguments():
@@ -116,9 +117,9 @@ def test_gradient_through_a_solve(adjoint):
     moved = lambda epsilon: total(jax.tree.map(lambda a, d: a + epsilon * d, arrays, direction))
     slope = (moved(1e-6) - moved(-1e-6)) / 2e-6
     if isinstance(adjoint, lx.ForwardMode):
-        derivative = jax.jvp(total, (arrays,), (direction,))[1]
+        derivative = jax.jit(lambda arrays: jax.jvp(total, (arrays,), (direction,))[1])(arrays)
     else:
-        gradient = jax.grad(total)(arrays)
+        gradient = jax.jit(jax.grad(total))(arrays)
         derivative = sum(jnp.vdot(g, d) for g, d in zip(jax.tree.leaves(gradient), jax.tree.leaves(direction), strict=True))
     assert abs(float(derivative / slope) - 1) < 1e-6
 
@@ -130,10 +131,10 @@ def test_classifier(kind):
     model = ImageClassifier(kind, (2, 4, 3), 3, augment=1, classes=4, stepsize_controller=tight, key=jax.random.key(0))
     images = draw((3, 2, 4, 3), seed=1)
     logits, evaluations = eqx.filter_jit(model.classify)(images)
-    features = model.flow(images).reshape(3, -1)
+    features = jax.jit(lambda x: model.flow(x))(images).reshape(3, -1)
     assert logits.shape == (3, 4) and features.shape == (3, 36) and evaluations > 6
     np.testing.assert_allclose(logits, jax.vmap(model.head)(features), rtol=1e-10)
-    np.testing.assert_allclose(logits, jax.vmap(model)(images), rtol=1e-4, atol=1e-5)  # ReLU's kinks
+    np.testing.assert_allclose(logits, jax.jit(jax.vmap(lambda x: model(x)))(images), rtol=1e-4, atol=1e-5)  # ReLU's kinks
 
 
 def test_classifier_of_an_unknown_kind():
@@ -148,11 +149,12 @@ def test_low_precision():
     low = LowPrecision(field, jnp.bfloat16)
     text = str(jax.make_jaxpr(lambda y: low(0.0, y, past, None))(y))
     assert "bf16[2,4,4,5]" in text and "f64[2,4,4,5]" not in text
-    exact, rough = field(0.0, y, past, None), low(0.0, y, past, None)
+    exact, rough = eqx.filter_jit(field)(0.0, y, past, None), eqx.filter_jit(low)(0.0, y, past, None)
     assert rough.dtype == exact.dtype and 1e-6 < float(jnp.max(jnp.abs(rough - exact))) < 0.05
-    gradient = eqx.filter_grad(lambda low: jnp.sum(low(0.0, y, past, None) ** 2))(low)
+    gradient = eqx.filter_jit(eqx.filter_grad(lambda low: jnp.sum(low(0.0, y, past, None) ** 2)))(low)
     assert gradient.field.mix.weight.dtype == jnp.float64
     model = ImageClassifier("NDDE", (1, 4, 4), 5, compute=jnp.bfloat16, key=jax.random.key(0))
     exact = ImageClassifier("NDDE", (1, 4, 4), 5, key=jax.random.key(0))
-    np.testing.assert_allclose(model(y), exact(y), atol=0.05)
-    assert model(y).dtype == jnp.float64
+    logits = eqx.filter_jit(model)(y)
+    np.testing.assert_allclose(logits, eqx.filter_jit(exact)(y), atol=0.05)
+    assert logits.dtype == jnp.float64
