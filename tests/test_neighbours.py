@@ -4,12 +4,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lagrax._neighbours import inside, just_after, just_before, previous
 
 
+@settings(deadline=None)
 @given(st.floats(min_value=-1e30, max_value=1e30), st.sampled_from([np.float32, np.float64]))
 @example(1.0, np.float64)
 @example(-1.0, np.float32)
