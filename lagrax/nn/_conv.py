@@ -97,7 +97,7 @@ _PIECE = 2**20
 
 
 def in_pieces(layers: Callable, x: Float[Array, "*batch h w c"], filters: int) -> Float[Array, "*batch h w d"]:
-    """`layers(x)`, on the CPU computed for a few images at a time, and again when the gradient needs it.
+    """`layers(x)`, computed again when the gradient needs it, and on the CPU for a few images at a time.
 
     What lies between input and output, `filters` channels wide, is then small enough for the cache, and never stored for the
     whole batch: two steps of Tsit5 at 64×32×32×92 take 0.52 instead of 0.73 s, their gradient 2.9 instead of 3.2 s and 57 MB
