@@ -151,7 +151,7 @@ def _time_dtype(y: PyTree, *times: Any):
 def _is_compiling() -> bool:
     """Whether a `jit` around this is tracing: then what is made of nothing is a tracer too.
 
-    A `jit` in there would gain nothing, and have a solve that is differentiated traced once more, as it is.
+    A second `jit` inside it would gain nothing, and have a solve traced without its derivative before it is traced with it.
     """
     return isinstance(jnp.zeros(()), jax.core.Tracer)
 

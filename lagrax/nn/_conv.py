@@ -97,18 +97,20 @@ _PIECE = 2**20
 
 
 def in_pieces(layers: Callable, x: Float[Array, "*batch h w c"], filters: int) -> Float[Array, "*batch h w d"]:
-    """`layers(x)`, computed again when the gradient needs it, and on the CPU for a few images at a time.
+    """`layers(x)`, on the CPU computed for a few images at a time, and again when the gradient needs it.
 
     What lies between input and output, `filters` channels wide, is then small enough for the cache, and never stored for the
     whole batch: two steps of Tsit5 at 64×32×32×92 take 0.52 instead of 0.73 s, their gradient 2.9 instead of 3.2 s and 57 MB
     instead of 1.1 GB. A piece has images from all over the batch rather than neighbours, so that a batch spread over devices
     is in every piece on all of them.
     """
+    if jax.default_backend() != "cpu":
+        return layers(x)
     *batch, h, w, c = x.shape
     count = math.prod(batch)
     most = max(1, _PIECE // (h * w * filters))
     layers = eqx.filter_checkpoint(layers, prevent_cse=False)
-    if jax.default_backend() != "cpu" or count <= most:
+    if count <= most:
         return layers(x)
     size = max(n for n in range(1, most + 1) if count % n == 0)
     pieces = jnp.moveaxis(x.reshape(size, -1, h, w, c), 1, 0)
