@@ -68,9 +68,10 @@ def test_chunks_do_not_change_the_numbers(batch_size, stacked):
         assert same(results[0].model, other.model) and same(metrics(results[0]), metrics(other))
 
 
-def test_seeds_at_once_equal_seeds_alone():
+@pytest.mark.parametrize("in_turn", [False, True])
+def test_seeds_at_once_equal_seeds_alone(in_turn):
     models = [Line(jr.key(i)) for i in range(3)]
-    together = run(model=stack(models), stacked=True, batch_size=4)
+    together = run(model=stack(models), stacked=True, in_turn=in_turn, batch_size=4)
     assert together.history["loss"].shape == (12, 3) and together.history["per sign"].shape == (12, 3, 2)
     for i, (model, key) in enumerate(zip(models, jr.split(jr.key(1), 3), strict=True)):
         alone = run(model=model, key=key, batch_size=4)
@@ -78,10 +79,11 @@ def test_seeds_at_once_equal_seeds_alone():
         np.testing.assert_allclose(unstack(together.model, i).weight, alone.model.weight, rtol=1e-10)
 
 
-def test_seeds_with_their_own_data():
+@pytest.mark.parametrize("in_turn", [False, True])
+def test_seeds_with_their_own_data(in_turn):
     models = [Line(jr.key(i)) for i in range(2)]
     sets = [data(), jax.tree.map(jnp.negative, data())]
-    together = run(model=stack(models), xy=stack(sets), stacked=True, data_stacked=True, batch_size=4)
+    together = run(model=stack(models), xy=stack(sets), stacked=True, data_stacked=True, in_turn=in_turn, batch_size=4)
     alone = run(model=models[1], xy=sets[1], key=jr.split(jr.key(1), 2)[1], batch_size=4)
     np.testing.assert_allclose(together.history["loss"][:, 1], alone.history["loss"], rtol=1e-10)
 

@@ -23,8 +23,7 @@ def train_seeds(
     folder, rate = settings.folder / name, settings.numbers["learning rate"]
     if settings.numbers.get("decay"):
         rate = optax.cosine_decay_schedule(rate, iterations)
-    together = "1 seed" if settings.seeds == 1 else f"{settings.seeds} seeds at once"
-    settings.say(f"{name}: {iterations} iterations, {together}")
+    settings.say(f"{name}: {iterations} iterations, {settings.seeds} seed{'s' * (settings.seeds > 1)}")
     fitted = fit(
         stack([make(each) for each in jr.split(key, settings.seeds)]),
         loss,

@@ -38,6 +38,7 @@ def fit(
     batch_size: int | None = None,
     stacked: bool = False,
     data_stacked: bool = False,
+    in_turn: bool = False,
     folder: str | os.PathLike | None = None,
     resume: bool = False,
     checkpoint_every: int | None = None,
@@ -70,6 +71,9 @@ def fit(
       [`lagrax.train.stack`][]). Seed i gets `jax.random.split(key, seeds)[i]` and its own optimiser state, and the result is
       that of training it alone with this key, up to rounding.
     - `data_stacked`: every array of `data` has a leading seed axis too; otherwise all seeds share the data.
+    - `in_turn`: compute the seeds of an iteration one after the other instead of in one batch. Faster where one seed alone
+      keeps the device busy: under `vmap` all of them take as many steps as the one that needs most, and the buffers of their
+      solves are read and written by gathers and scatters.
     - `folder`: where to keep `checkpoint.lagrax` and `metrics.jsonl`, or None. A folder that holds a run is refused, unless
     - `resume` is true: then that run goes on from its checkpoint, and ends with the very numbers of a run that was never
       stopped; if there is none, it starts. Everything else has to be given as at the start, only `iterations`, `until`,
@@ -101,12 +105,13 @@ def fit(
             prepare_folder(os.fspath(folder), resume)
         evaluations = Evaluations(evaluate, evaluate_every)
         run = Run(
-            model, loss, data, optimizer, key, batch_size, stacked, data_stacked, snapshots, folder,
+            model, loss, data, optimizer, key, batch_size, stacked, data_stacked, in_turn, snapshots, folder,
             evaluations, mesh, processes,
         )  # fmt: skip
     if processes.several:
         settings = {"iterations": iterations, "chunk": chunk, "until": until, "checkpoint_every": checkpoint_every}
-        settings |= {"folder (or none)": folder is None, "resume": resume, "model (its numbers)": checksum(model)}
+        settings |= {"in_turn": in_turn, "folder (or none)": folder is None, "resume": resume}
+        settings |= {"model (its numbers)": checksum(model)}
         processes.check_same({**run.made_of, **settings})
     if resume:
         run.resume(iterations)

@@ -13,6 +13,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ._batches import Stream, advance, indices, shuffled, take
+from ._seeds import over_seeds
 
 # Iterations per dispatch at most: the size of the memory in which a dispatch collects its metrics.
 CAPACITY = 4096
@@ -27,6 +28,7 @@ class Task(eqx.Module):
     rest: PyTree  # of the model: what is not an array
     seeds: int | None
     data_per_seed: bool
+    in_turn: bool  # one seed after the other, not all in one batch
     batch_size: int | None
     size: int  # samples
     mesh: Mesh | None  # the devices that the data is spread over, if it is
@@ -37,21 +39,10 @@ class Task(eqx.Module):
         return None if self.mesh is None else NamedSharding(self.mesh, PartitionSpec())
 
     def each_seed(self, function: Callable, *mapped: bool) -> Callable:
-        """`function` mapped over the seeds, if there are several. `mapped`: which of its arguments have a seed axis."""
-        if self.seeds == 1:
-            return _for_one_seed(function, mapped)
-        return function if self.seeds is None else jax.vmap(function, in_axes=tuple(0 if m else None for m in mapped))
-
-
-def _for_one_seed(function: Callable, mapped: tuple[bool, ...]) -> Callable:
-    """`jax.vmap` over an axis of length one. What it would do to a solve, reading buffers by gathers and writing them by
-    scatters, takes half as much time again for images of a NODE+NDDE."""
-
-    def run(*args):
-        lone = [jax.tree.map(lambda x: x[0], arg) if has else arg for arg, has in zip(args, mapped, strict=True)]
-        return jax.tree.map(lambda x: x[None], function(*lone))
-
-    return run
+        """`function` mapped over the seeds, if there is an axis of them. `mapped`: which of its arguments have it."""
+        if self.seeds is None:
+            return function
+        return over_seeds(function, *mapped, in_turn=self.in_turn or self.seeds == 1)
 
 
 class State(eqx.Module):

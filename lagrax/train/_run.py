@@ -38,6 +38,7 @@ class Run:
         batch_size: int | None,
         stacked: bool,
         data_stacked: bool,
+        in_turn: bool,
         snapshots: int | None,
         folder: str | os.PathLike | None,
         evaluations: Evaluations,
@@ -52,7 +53,7 @@ class Run:
         size = number_of_samples(self.data, seeds if data_stacked else None, batch_size)
         optimizer = optax.with_extra_args_support(optimizer)
         check_spread(mesh, batch_size)
-        self.task = Task(loss, optimizer, rest, seeds, data_stacked, batch_size, size, mesh)
+        self.task = Task(loss, optimizer, rest, seeds, data_stacked, in_turn, batch_size, size, mesh)
         key = key if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else jr.wrap_key_data(key)
         self.keys = self.placed(key if seeds is None else jr.split(key, seeds))
         self.constants = self.placed(self.constants)

@@ -1,10 +1,11 @@
 """Several models as one: the arrays of equal models stacked along a leading seed axis."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import PyTree
 
 
@@ -30,3 +31,19 @@ def stack(models: Sequence[PyTree]) -> PyTree:
 def unstack(model: PyTree, seed: int) -> PyTree:
     """The model of one seed out of a stacked one: entry `seed` of the leading axis of every array."""
     return jax.tree.map(lambda leaf: leaf[seed] if eqx.is_array(leaf) else leaf, model)
+
+
+def over_seeds(function: Callable, *mapped: bool, in_turn: bool) -> Callable:
+    """`function` of arrays, mapped over the seed axis of the arguments that are `mapped`: as one batch, or one seed after
+    the other."""
+    if not in_turn:
+        return jax.vmap(function, in_axes=tuple(0 if has else None for has in mapped))
+
+    def run(*args):
+        def one(own):
+            own = iter(own)
+            return function(*(next(own) if has else arg for arg, has in zip(args, mapped, strict=True)))
+
+        return lax.map(one, [arg for arg, has in zip(args, mapped, strict=True) if has])
+
+    return run
