@@ -15,7 +15,7 @@ BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 @pytest.mark.parametrize("page", [p for p in PAGES if BLOCK.search(p.read_text())], ids=lambda p: p.name)
 def test_page(page, tmp_path):
-    """Each page in a process of its own, as a reader would: default precision, default flags, an empty folder."""
+    """Each page in a process of its own, as a reader would: default precision, an empty folder. Compiled as tests are."""
     script = tmp_path / "page.py"
     script.write_text("\n".join(BLOCK.findall(page.read_text())))
     cache = {"JAX_COMPILATION_CACHE_DIR": str(ROOT / ".cache" / "jax"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.2"}

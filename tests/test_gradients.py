@@ -53,16 +53,19 @@ EXACT = [
 ]
 
 
+GRADIENT = eqx.filter_jit(jax.value_and_grad(final_value, argnums=(0, 1)))
+
+
 @pytest.mark.parametrize("t1, exact, kwargs", EXACT)
 def test_exact_gradients(t1, exact, kwargs):
-    value, gradient = jax.value_and_grad(lambda a, tau: final_value(a, tau, t1, **kwargs), argnums=(0, 1))(1.0, 1.0)
+    value, gradient = GRADIENT(jnp.array(1.0), jnp.array(1.0), jnp.array(t1), **kwargs)
     np.testing.assert_allclose([value, *gradient], exact, rtol=1e-7)
 
 
 @pytest.mark.parametrize("t1, exact, kwargs", EXACT[2:])
 def test_forward_mode(t1, exact, kwargs):
     f = lambda v: final_value(v[0], v[1], t1, adjoint=lx.ForwardMode(), **kwargs)
-    np.testing.assert_allclose(jax.jacfwd(f)(jnp.array([1.0, 1.0])), exact[1:], rtol=1e-7)
+    np.testing.assert_allclose(jax.jit(jax.jacfwd(f))(jnp.array([1.0, 1.0])), exact[1:], rtol=1e-7)
 
 
 @pytest.mark.slow
@@ -84,7 +87,7 @@ def test_equal_delays_with_a_jump_have_separate_gradients():
         term = lx.DelayTerm(field, (delays[0], delays[1]))
         return lx.ddesolve(term, dfx.Tsit5(), 0.0, 1.5, None, 0.0, y0=1.0, stepsize_controller=TIGHT).ys[0]
 
-    np.testing.assert_allclose(jax.grad(loss)(jnp.array([1.0, 1.0])), [2.0, 3.0], rtol=1e-9)
+    np.testing.assert_allclose(jax.jit(jax.grad(loss))(jnp.array([1.0, 1.0])), [2.0, 3.0], rtol=1e-9)
 
 
 class Waves(eqx.Module):
@@ -170,7 +173,7 @@ def test_declared_jump_in_the_history():
             stepsize_controller=TIGHT, jump_ts=jnp.reshape(jump, (1,)),
         ).ys[0]  # fmt: skip
 
-    value, gradient = jax.value_and_grad(final, argnums=(0, 1))(1.0, -0.4)
+    value, gradient = jax.jit(jax.value_and_grad(final, argnums=(0, 1)))(1.0, -0.4)
     np.testing.assert_allclose([value, *gradient], [-0.3, 1.0, 1.0], atol=1e-9)
 
 
@@ -184,7 +187,7 @@ def test_event_time():
         )
         return sol.ts[0]
 
-    np.testing.assert_allclose(jax.value_and_grad(crossing)(2.0), [0.4, -0.2], rtol=1e-8)
+    np.testing.assert_allclose(jax.jit(jax.value_and_grad(crossing))(2.0), [0.4, -0.2], rtol=1e-8)
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])

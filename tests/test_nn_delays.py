@@ -43,7 +43,7 @@ def test_what_is_trained():
     separate = NeuralDDE(mlp(Form.CONCAT, num_delays=2), (LearnableDelay(0.5, 0.1, 1.0), 0.7))
     shared = NeuralDDE(mlp(Form.CONCAT, num_delays=2), SharedDelay(LearnableDelay(0.35, 0.1, 1.0), (1.0, 2.0)))
     for model in (separate, shared):
-        gradient = eqx.filter_grad(lambda model: jnp.sum(model(jnp.ones(2))))(model)
+        gradient = eqx.filter_jit(eqx.filter_grad(lambda model: jnp.sum(model(jnp.ones(2)))))(model)
         assert len(jax.tree.leaves(gradient.delays)) == 1
         assert np.abs(jax.tree.leaves(gradient.delays)[0]) > 1e-6
 
@@ -52,8 +52,8 @@ def test_shared_delay():
     """(τ, 2τ) as one delay: the solution of separate ones, and the chain rule for the gradient."""
     field, x = mlp(Form.CONCAT, num_delays=2), jnp.array([1.0, -0.5])
     run = lambda delays: jnp.sum(NeuralDDE(field, delays, t1=1.1, stepsize_controller=TIGHT)(x))
-    shared, slope = jax.value_and_grad(lambda tau: run(SharedDelay(tau, (1, 2))))(0.35)
-    separate, slopes = jax.value_and_grad(run)((0.35, 0.7))
+    shared, slope = jax.jit(jax.value_and_grad(lambda tau: run(SharedDelay(tau, (1, 2)))))(0.35)
+    separate, slopes = jax.jit(jax.value_and_grad(run))((0.35, 0.7))
     np.testing.assert_allclose(shared, separate, rtol=1e-9)
     np.testing.assert_allclose(slope, slopes[0] + 2 * slopes[1], rtol=1e-6)
 

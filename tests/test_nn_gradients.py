@@ -66,6 +66,7 @@ def test_adjoint_per_call(name):
 def test_backward_evaluations():
     """The tally of an adjoint comes through the model: twice the steps, twice the evaluations."""
 
+    @jax.jit
     def evaluations(dt0):
         model = NeuralDDE(mlp(Form.CONCAT), 1.0, dt0=dt0, stepsize_controller=dfx.ConstantStepSize(), max_steps=16)
         return jax.grad(lambda tally: jnp.sum(model(X, adjoint=lx.DiscreteAdjoint(tally=tally))))(0.0)

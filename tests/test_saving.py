@@ -88,4 +88,4 @@ def test_gradient_through_a_continued_run():
             lx.DelayTerm(hutchinson, 1.0), dfx.Tsit5(), 0.0, 3.0, None, 0.5, r, stepsize_controller=TIGHT, max_steps=128
         ).ys[0]  # fmt: skip
 
-    np.testing.assert_allclose(jax.grad(final)(1.5), jax.grad(at_once)(1.5), rtol=1e-7)
+    np.testing.assert_allclose(jax.jit(jax.grad(final))(1.5), jax.jit(jax.grad(at_once))(1.5), rtol=1e-7)
