@@ -127,9 +127,7 @@ def test_gradient_through_a_solve(adjoint):
 @pytest.mark.parametrize("kind", KINDS)
 def test_classifier(kind):
     """Logits are the head of the flow's end, zeros included; a batch and vmap, which has its own steps, agree."""
-    make = lambda **options: ImageClassifier(
-        kind, (2, 4, 3), 3, augment=1, classes=4, max_steps=64, key=jax.random.key(0), **options
-    )
+    make = lambda **options: ImageClassifier(kind, (2, 4, 3), 3, augment=1, classes=4, key=jax.random.key(0), **options)
     images = draw((3, 2, 4, 3), seed=1)
     # With fixed steps: near ReLU's kinks two programs that round differently take different steps otherwise.
     model = make(dt0=0.25, stepsize_controller=dfx.ConstantStepSize())
