@@ -2,7 +2,7 @@
 
 A row is `[t, t_end, y, θ-coefficients…]`: the interval of the step and the polynomial that interpolates the solution over
 it (`_method.py`). Which row a lookup reads is decided once, in the forward loop, and remembered as an integer (`links`);
-reading is then a slice and Horner's rule, differentiable in the rows, the times and the delays.
+looking up is then reading that row and Horner's rule, differentiable in the rows, the times and the delays.
 """
 
 import functools as ft
