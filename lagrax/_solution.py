@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Inexact, Int, PyTree
 
+from ._compiled import compiled
 from ._history import evaluate, split_rows, step_index
 from ._problem import Problem
 
@@ -50,7 +51,7 @@ class DenseSolution(dfx.AbstractPath):
         """The state at `t0`; with `t1`, the increment from `t0` to `t1`. At a kink or jump, `left` picks the limit."""
         if t1 is not None:
             return jax.tree.map(jnp.subtract, self.evaluate(t1, left=left), self.evaluate(t0, left=left))
-        return self.problem.unravel(self.state(jnp.asarray(t0, self.problem.t0.dtype), left))
+        return _value(self, jnp.asarray(t0, self.problem.t0.dtype), left)
 
     def state(self, t: Float[Array, ""], left: bool = True) -> Inexact[Array, " d"]:
         """The state at t as one vector."""
@@ -63,8 +64,17 @@ class DenseSolution(dfx.AbstractPath):
 
     def derivative(self, t, left: bool = True) -> PyTree[Array]:
         """The derivative of the interpolated solution at t."""
-        t = jnp.asarray(t, self.problem.t0.dtype)
-        return jax.jvp(lambda s: self.evaluate(s, left=left), (t,), (jnp.ones_like(t),))[1]
+        return _slope(self, jnp.asarray(t, self.problem.t0.dtype), left)
+
+
+@compiled
+def _value(dense: DenseSolution, t: Float[Array, ""], left: bool) -> PyTree[Array]:
+    return dense.problem.unravel(dense.state(t, left))
+
+
+@compiled
+def _slope(dense: DenseSolution, t: Float[Array, ""], left: bool) -> PyTree[Array]:
+    return jax.jvp(lambda s: dense.evaluate(s, left=left), (t,), (jnp.ones_like(t),))[1]
 
 
 def failed(result: RESULTS):

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, Inexact, PyTree
 from ._adjoint import AbstractAdjoint, DiscreteAdjoint
 from ._breakpoints import latest_kinks
 from ._check import check_delays, check_same_state, check_state, check_times, check_vector_field, concrete
+from ._compiled import compiled
 from ._event import locate_event
 from ._loop import Trajectory
 from ._problem import Problem, ravel
@@ -88,7 +89,7 @@ def ddesolve(
     history = history if callable(history) else _with_arrays(history)
     state = _initial_state(history, y0, t0)
     try:
-        solution = (_solve if _is_compiling() else _solve_compiled)(
+        solution = _solve(
             term, solver, t0, t1, dt0, history, args, state, y0 is not None, saveat, stepsize_controller, adjoint, jump_ts,
             event, max_steps, progress_meter, output,
         )  # fmt: skip
@@ -148,14 +149,7 @@ def _time_dtype(y: PyTree, *times: Any):
     return dtype
 
 
-def _is_compiling() -> bool:
-    """Whether a `jit` around this is tracing: then what is made of nothing is a tracer too.
-
-    A second `jit` inside it would gain nothing, and have a solve traced without its derivative before it is traced with it.
-    """
-    return isinstance(jnp.zeros(()), jax.core.Tracer)
-
-
+@compiled
 def _solve(
     term,
     solver,
@@ -213,9 +207,6 @@ def _solve(
     trajectory, ys = adjoint.solve(problem, setup, jnp.concatenate([jnp.zeros(0, dtype), *wanted]))
     observed = jnp.split(ys, list(np.cumsum([len(ts) for ts in wanted])[:-1])) if wanted else []
     return _finish(trajectory, observed, problem, setup, saveat, event, args)
-
-
-_solve_compiled = eqx.filter_jit(_solve)
 
 
 def _subs(saveat: dfx.SaveAt) -> list[dfx.SubSaveAt]:

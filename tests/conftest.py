@@ -15,6 +15,9 @@ import jax
 import pytest
 from jaxtyping import install_import_hook
 
+# Traced programs are many small objects that stay: looking through all of them for garbage took a fifteenth of the time.
+gc.set_threshold(200_000, 20, 100)
+
 CACHE = pathlib.Path(__file__).parent.parent / ".cache" / "jax"
 
 jax.config.update("jax_enable_x64", True)

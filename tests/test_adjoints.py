@@ -26,15 +26,22 @@ def solve(field, delays, t1, history, args, *, ts=None, adjoint=DISCRETE, **opti
     return lx.ddesolve(term, dfx.Tsit5(), 0.0, t1, None, history, args, adjoint=adjoint, **options)
 
 
-@pytest.mark.parametrize("adjoint", [CONTINUOUS, lx.PiecewiseAdjoint(num_intervals=5)], ids=["continuous", "piecewise"])
-def test_decay(adjoint):
-    """∂y/∂a and ∂y/∂τ of y' = -a y(t-τ) at T = 5."""
+EXACT = {3: (-1 / 6, 1 / 2, -1.0), 5: (19 / 120, 1 / 8, 7 / 6)}
+
+
+@pytest.mark.parametrize(
+    "make, n",
+    [(lx.ContinuousAdjoint, 5), (lx.PiecewiseAdjoint, 3), pytest.param(lx.PiecewiseAdjoint, 5, marks=pytest.mark.slow)],
+)
+def test_decay(make, n):
+    """y, ∂y/∂a and ∂y/∂τ of y' = -a y(t-τ) at T = n."""
+    adjoint = make(num_intervals=n) if make is lx.PiecewiseAdjoint else make()
 
     def end(a, tau):
-        return solve(lambda t, y, z, a: -a * z, tau, 5.0, jnp.array(1.0), a, adjoint=adjoint).ys[0]
+        return solve(lambda t, y, z, a: -a * z, tau, float(n), jnp.array(1.0), a, adjoint=adjoint).ys[0]
 
     value, gradient = jax.jit(jax.value_and_grad(end, argnums=(0, 1)))(jnp.array(1.0), jnp.array(1.0))
-    np.testing.assert_allclose([value, *gradient], [19 / 120, 1 / 8, 7 / 6], rtol=1e-8)
+    np.testing.assert_allclose([value, *gradient], EXACT[n], rtol=1e-8)
 
 
 @pytest.mark.parametrize("adjoint", [CONTINUOUS, lx.PiecewiseAdjoint(num_intervals=2)], ids=["continuous", "piecewise"])
@@ -201,16 +208,19 @@ def test_small_delays_give_the_ordinary_adjoint():
     np.testing.assert_allclose(coarse / 3 - 2 * fine + 8 * finest / 3, limit, rtol=1e-5)
 
 
-def test_jit_and_vmap():
+@pytest.mark.parametrize(
+    "adjoint", [CONTINUOUS, pytest.param(PIECEWISE, marks=pytest.mark.slow)], ids=["continuous", "piecewise"]
+)
+def test_jit_and_vmap(adjoint):
     """Of lanes that take different numbers of steps."""
 
     def end(a, adjoint):
         return solve(lambda t, y, z, a: -z + jnp.sin(a * t), 1.0, 1.9, jnp.array(1.0), a, adjoint=adjoint).ys[0]
 
     rates = jnp.array([0.4, 9.0])
-    expected = [jax.jit(jax.grad(lambda a: end(a, DISCRETE)))(rate) for rate in rates]
-    for adjoint in (CONTINUOUS, PIECEWISE):
-        np.testing.assert_allclose(jax.jit(jax.vmap(jax.grad(lambda a: end(a, adjoint))))(rates), expected, rtol=1e-6)  # noqa: B023
+    alone = jax.jit(jax.grad(lambda a: end(a, DISCRETE)))
+    lanes = jax.jit(jax.vmap(jax.grad(lambda a: end(a, adjoint))))
+    np.testing.assert_allclose(lanes(rates), [alone(rate) for rate in rates], rtol=1e-6)
 
 
 def test_own_tolerances():

@@ -54,6 +54,15 @@ def test_dense_output():
     assert sol.derivative(0.0, left=False) == pytest.approx(-1.0)
 
 
+def test_dense_output_is_one_program(caplog):
+    """Without a `jit` around it too: operation by operation a first value took a second."""
+    sol = solve(dfx.SaveAt(dense=True))
+    with jax.log_compiles():
+        sol.evaluate(0.7)
+        sol.evaluate(1.9)
+    assert sum(record.getMessage().startswith("Compiling") for record in caplog.records) == 1
+
+
 def test_dense_output_at_a_jump():
     sol = solve(dfx.SaveAt(dense=True), history=0.0, y0=1.0)
     ts = jnp.linspace(0, 4, 57)

@@ -24,6 +24,7 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from .._breakpoints import latest_kinks, root_times
 from .._compat import nondifferentiable_backward, unvmap_max
+from .._compiled import compiled
 from .._loop import Trajectory, integrate
 from .._neighbours import just_after, just_before
 from .._problem import Problem
@@ -100,7 +101,12 @@ class ContinuousAdjoint(AbstractAdjoint):
         flat = jax.vmap(lambda leaf: jax.flatten_util.ravel_pytree(leaf)[0])(gradients)
         setup = make_setup(self.solver, self.stepsize_controller, None, self.max_steps)
         found = solve_costate(Forward(dense), gather_observations(jnp.asarray(ts, dtype), flat), setup)
-        return lambda t: dense.problem.unravel(found(jnp.asarray(t, dtype)))
+        return lambda t: _costate_at(found, dense.problem, jnp.asarray(t, dtype))
+
+
+@compiled
+def _costate_at(costate: Costate, problem: Problem, t: Float[Array, ""]) -> PyTree[Array]:
+    return problem.unravel(costate(t))
 
 
 @eqx.filter_custom_vjp

@@ -19,6 +19,7 @@ from jax import lax
 from jaxtyping import Array, Float, Inexact
 
 from .._breakpoints import root_times
+from .._compiled import compiled
 from .._history import evaluate, split_rows, step_index
 from .._loop import Trajectory, integrate
 from .._neighbours import previous
@@ -117,6 +118,7 @@ class Costate(eqx.Module):
         return jnp.where(s <= trajectory.starts[0], jnp.zeros_like(nu), nu)
 
 
+@compiled
 def solve_costate(forward: Forward, observations: Observations, setup: Setup) -> Costate:
     """Solves the backward equation from t1 down to t0."""
     problem = forward.problem
