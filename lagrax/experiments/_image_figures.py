@@ -50,7 +50,7 @@ def _panel(settings: Settings, stem: str, rows: list[Row], columns: dict[str, st
                 values = measured["by epoch"][key]
                 _curve(axis, values[1:] if len(values) > measured["epochs"] else values, MODELS[name][0])
             axis.set(yscale=scale, ylabel=_UNITS.get(key, key))
-            axis.xaxis.get_major_locator().set_params(integer=True)
+            axis.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
         line[0].set_title(title, loc="left")
     for axis in axes[-1]:
         axis.set_xlabel("epoch")
