@@ -62,6 +62,22 @@ def test_exact_gradients(t1, exact, kwargs):
     np.testing.assert_allclose([value, *gradient], exact, rtol=1e-7)
 
 
+@pytest.mark.parametrize(
+    "adjoint",
+    [
+        lx.DiscreteAdjoint(),
+        lx.ContinuousAdjoint(),
+        pytest.param(lx.PiecewiseAdjoint(num_intervals=2), marks=pytest.mark.slow),
+    ],
+    ids=lambda adjoint: type(adjoint).__name__,
+)
+def test_without_jit(adjoint):
+    """Where the solve is compiled by itself, and its gradient after it."""
+    t1, exact, kwargs = EXACT[3]
+    value, gradient = jax.value_and_grad(final_value, argnums=(0, 1))(1.0, 1.0, t1, adjoint=adjoint, **kwargs)
+    np.testing.assert_allclose([value, *gradient], exact, rtol=1e-7)
+
+
 @pytest.mark.parametrize("t1, exact, kwargs", EXACT[2:])
 def test_forward_mode(t1, exact, kwargs):
     f = lambda v: final_value(v[0], v[1], t1, adjoint=lx.ForwardMode(), **kwargs)

@@ -13,9 +13,9 @@ from .problems import decay, decay_solution, hutchinson, jump_solution
 TIGHT = dfx.PIDController(rtol=1e-10, atol=1e-10)
 
 
-def solve(saveat, t1=4.0, history=1.0, **kwargs):
+def solve(saveat, t1=4.0, history=1.0, args=1.0, **kwargs):
     kwargs = {"stepsize_controller": TIGHT, "max_steps": 128, **kwargs}
-    return lx.ddesolve(lx.DelayTerm(decay, 1.0), dfx.Tsit5(), 0.0, t1, None, history, 1.0, saveat=saveat, **kwargs)
+    return lx.ddesolve(lx.DelayTerm(decay, 1.0), dfx.Tsit5(), 0.0, t1, None, history, args, saveat=saveat, **kwargs)
 
 
 def test_all_at_once():
@@ -61,6 +61,12 @@ def test_dense_output_is_one_program(caplog):
         sol.evaluate(0.7)
         sol.evaluate(1.9)
     assert sum(record.getMessage().startswith("Compiling") for record in caplog.records) == 1
+
+
+def test_gradient_of_dense_output_without_jit():
+    """y(5/2) = 1 - 5a/2 + 9a²/8 - a³/48 with respect to a and to the time."""
+    value = lambda a, t: solve(dfx.SaveAt(dense=True), args=a).evaluate(t)
+    np.testing.assert_allclose(jax.grad(value, argnums=(0, 1))(1.0, 2.5), [-5 / 16, 3 / 8], rtol=1e-7)
 
 
 def test_dense_output_at_a_jump():
