@@ -3,6 +3,7 @@
 Matplotlib belongs to the extra `train`; it is imported when the first figure is made.
 """
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -73,12 +74,13 @@ def save(figure: Any, folder: Path, stem: str, caption: str) -> Figure:
 
 
 def _label_plainly(axes: Any) -> None:
-    """Ticks such as 0.2 and 0.3 on a logarithmic axis that spans less than a decade, where matplotlib writes 3×10⁻¹."""
+    """Ticks such as 0.2 and 0.5 on a logarithmic axis with less than two powers of ten, where matplotlib writes 5×10⁻¹."""
     low, high = axes.get_ylim()
-    if axes.get_yscale() == "log" and high < 10 * low:
+    if axes.get_yscale() == "log" and math.floor(math.log10(high)) <= math.ceil(math.log10(low)):
         from matplotlib.ticker import LogLocator, NullLocator
 
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 2.5, 3, 4, 5, 7)))
+        within_a_decade = high < 10 * low
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 2.5, 3, 4, 5, 7) if within_a_decade else (1, 2, 5)))
         axes.yaxis.set_minor_locator(NullLocator())
         axes.yaxis.set_major_formatter("{x:g}")
 
