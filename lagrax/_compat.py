@@ -7,3 +7,5 @@ from diffrax._root_finder import use_stepsize_tol as use_stepsize_tol
 from equinox.internal import nondifferentiable_backward as nondifferentiable_backward
 from equinox.internal import unvmap_any as unvmap_any
 from equinox.internal import unvmap_max as unvmap_max
+from jaxlib.mlir.dialects import func as func
+from jaxlib.mlir.dialects import stablehlo as stablehlo

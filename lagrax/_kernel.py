@@ -15,11 +15,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jaxlib
+import numpy as np
 from jax import lax
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Primitive, jaxpr_as_fun
 from jax.interpreters import ad, batching, mlir
 from jax.interpreters.partial_eval import dce_jaxpr
 from jaxtyping import Array
+
+from ._compat import func, stablehlo
 
 SMALL = 256
 """Numbers in an array that counts as small. XLA gives larger sums and products to libraries that a kernel cannot call."""
@@ -29,8 +32,11 @@ MANY = 1024
 0.4, 0.7 and 1.0 times as long so as by `vmap` for 5, 100 and 1,000 lanes, a small network 0.3, 0.7 and 1.5 times; gradients
 are much the same. Lanes do not wait for each other, and one core does what `vmap` needs two for."""
 
-AVAILABLE = jaxlib.__version__.startswith("0.10.") and os.environ.get("LAGRAX_KERNELS") != "0"
-"""Whether the attribute is known to do what is said above, and wanted. Without it XLA compiles loops as it sees fit."""
+TESTED = ("0.10.0", "0.10.1", "0.10.2")
+"""The versions of jaxlib in which the attribute is known to do what is said above."""
+
+AVAILABLE = jaxlib.__version__ in TESTED and os.environ.get("LAGRAX_KERNELS") != "0"
+"""Whether kernels are made at all. If not, XLA compiles loops as it sees fit, with the same results."""
 
 _ATTRIBUTES = {"xla_cpu_small_call": "true", "inlineable": "false"}
 
@@ -62,51 +68,110 @@ def in_one_kernel(function: Callable, *args: Any) -> Any:
 
 
 def _call(closed: ClosedJaxpr, *inputs: Array) -> list[Array]:
-    """What `closed` computes, in one kernel.
-
-    XLA fails on a parameter that nobody reads. So inputs without use are left out; small ones are handed back, because XLA
-    may simplify their use away; and the barrier keeps it from moving constants into the kernel.
-    """
+    """What `closed` computes, in one kernel, of the inputs that it uses."""
     jaxpr = closed.jaxpr.replace(constvars=[], invars=[*closed.jaxpr.constvars, *closed.jaxpr.invars])
     jaxpr, used = dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))
     used_inputs = [x for x, is_used in zip((*closed.consts, *inputs), used, strict=True) if is_used]
-    handed_back = [var for var in jaxpr.invars if math.prod(_shape(var)) <= SMALL]
-    kernel = ClosedJaxpr(jaxpr.replace(outvars=[*jaxpr.outvars, *handed_back]), [])
-    return _kernel_p.bind(*lax.optimization_barrier(used_inputs), jaxpr=kernel)[: len(jaxpr.outvars)]
+    return _kernel_p.bind(*used_inputs, jaxpr=ClosedJaxpr(jaxpr, []), batches=())
 
 
-def _batch(inputs, axes, *, jaxpr: ClosedJaxpr):
+# The primitive: `jaxpr` once for each lane of `batches`, (size, axes of the inputs) from the outermost `vmap` to the
+# innermost. How lanes are computed is decided when it is lowered, because only then is known where it will run.
+
+
+def _function(jaxpr: ClosedJaxpr, batches: tuple, in_turn: bool) -> Callable:
+    """What the primitive computes, with lanes one after the other or side by side."""
+    run: Callable = jaxpr_as_fun(jaxpr)
+    for size, axes in reversed(batches):
+        run = _in_turn(run, size, axes) if in_turn else jax.vmap(run, axes, axis_size=size)
+    return run
+
+
+def _in_turn(run: Callable, size: int, axes: tuple[int | None, ...]) -> Callable:
+    pick = lambda i, x, axis: x if axis is None else lax.dynamic_index_in_dim(x, i, axis, keepdims=False)
+    lane = lambda i, inputs: run(*(pick(i, x, axis) for x, axis in zip(inputs, axes, strict=True)))
+    return lambda *inputs: lax.map(lambda i: lane(i, inputs), jnp.arange(size, dtype=jnp.int32))
+
+
+def _shapes(*inputs, jaxpr: ClosedJaxpr, batches: tuple):
+    sizes = tuple(size for size, _ in batches)
+    return [aval.update(shape=(*sizes, *aval.shape)) for aval in jaxpr.out_avals]
+
+
+def _batch(inputs, axes, *, jaxpr: ClosedJaxpr, batches: tuple):
     size = next(x.shape[axis] for x, axis in zip(inputs, axes, strict=True) if axis is not None)
-    run = jaxpr_as_fun(jaxpr)
-    if size > MANY:
-        outputs = jax.vmap(run, in_axes=axes)(*inputs)
+    batches = ((size, tuple(axes)), *batches)
+    if 0 < math.prod(size for size, _ in batches) <= MANY:
+        outputs = _kernel_p.bind(*inputs, jaxpr=jaxpr, batches=batches)
     else:
-        pick = lambda i, x, axis: x if axis is None else lax.dynamic_index_in_dim(x, i, axis, keepdims=False)
-        lane = lambda i, *inputs: run(*(pick(i, x, axis) for x, axis in zip(inputs, axes, strict=True)))
-        lanes = lambda *inputs: lax.map(lambda i: lane(i, *inputs), jnp.arange(size, dtype=jnp.int32))
-        outputs = _call(jax.make_jaxpr(lanes)(*inputs), *inputs)
+        outputs = _function(jaxpr, batches, in_turn=False)(*inputs)
     return outputs, [0] * len(outputs)
 
 
-def _tangent(inputs, tangents, *, jaxpr: ClosedJaxpr):
-    return jax.jvp(jaxpr_as_fun(jaxpr), inputs, tuple(ad.instantiate_zeros(tangent) for tangent in tangents))
+def _tangent(inputs, tangents, *, jaxpr: ClosedJaxpr, batches: tuple):
+    tangents = tuple(ad.instantiate_zeros(tangent) for tangent in tangents)
+    return jax.jvp(_function(jaxpr, batches, in_turn=False), inputs, tangents)
 
 
-def _lower(context, *inputs, jaxpr: ClosedJaxpr):
-    return mlir.core_call_lowering(context, *inputs, name="solve", call_jaxpr=jaxpr)
+def _lower(context, *inputs, jaxpr: ClosedJaxpr, batches: tuple, in_turn: bool = False):
+    if not batches:
+        return mlir.core_call_lowering(context, *inputs, name="solve", call_jaxpr=jaxpr)
+    return mlir.lower_fun(_function(jaxpr, batches, in_turn))(context, *inputs)
 
 
-def _lower_for_cpu(context, *inputs, jaxpr: ClosedJaxpr):
-    outputs = _lower(context, *inputs, jaxpr=jaxpr)
-    attributes: dict[str, Any] = {name: mlir.ir.StringAttr.get(value) for name, value in _ATTRIBUTES.items()}
-    outputs[0].owner.attributes["mhlo.frontend_attributes"] = mlir.ir.DictAttr.get(attributes)
-    return outputs
+def _lower_for_cpu(context, *inputs, jaxpr: ClosedJaxpr, batches: tuple):
+    """A call of a function whose one parameter is the tuple of all inputs, and which hands one number of each back.
+
+    XLA lists the buffers of a kernel by the operands of its operations, and aborts on a parameter that none of them has, be
+    it that XLA itself simplified the last use away. Of a tuple one element that is read puts all on the list (XLA's own
+    calls of this kind, made of loops, have one tuple too). A program for several devices has its tuples taken apart, so
+    there every element has to be read: its first number is a result, which nothing can simplify.
+    """
+    module, ir = context.module_context, mlir.ir
+    if not inputs or not _runs_whole(module):
+        return _lower(context, *inputs, jaxpr=jaxpr, batches=batches)
+    # The barrier keeps XLA from moving constants into the kernel, and so from leaving their places unread.
+    packed = stablehlo.tuple(stablehlo.OptimizationBarrierOp(inputs).results)
+    kernel: Any = func.FuncOp("kernel", ir.FunctionType.get([packed.type], []), ip=module.ip)
+    kernel.attributes["sym_visibility"] = ir.StringAttr.get("private")
+    module.symbol_table.insert(kernel)
+    block = kernel.add_entry_block()
+    with ir.InsertionPoint(block):
+        parts = [stablehlo.get_tuple_element(block.arguments[0], i) for i in range(len(inputs))]
+        outputs = _lower(context, *parts, jaxpr=jaxpr, batches=batches, in_turn=True)
+        returned = [*outputs, *(_first_number(part) for part in parts)]
+        func.ReturnOp(returned)
+    types = [x.type for x in returned]
+    kernel.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get([packed.type], types))
+    call = func.CallOp(types, ir.FlatSymbolRefAttr.get(kernel.name.value), [packed])
+    attributes: dict[str, Any] = {name: ir.StringAttr.get(value) for name, value in _ATTRIBUTES.items()}
+    call.operation.attributes["mhlo.frontend_attributes"] = ir.DictAttr.get(attributes)
+    return list(call.results)[: len(outputs)]
+
+
+def _first_number(array: Any) -> Any:
+    shape = array.type.shape
+    if math.prod(shape) <= 1:
+        return array
+    ones = mlir.dense_int_array([1] * len(shape))
+    return stablehlo.slice(array, mlir.dense_int_array([0] * len(shape)), ones, ones)
+
+
+def _runs_whole(module: mlir.ModuleContext) -> bool:
+    """Whether the program is for this version of XLA, and each device runs all of it on its own part of the data: what XLA
+    splits over devices by itself, it cannot split inside a kernel."""
+    place = module.axis_context
+    if isinstance(place, mlir.SPMDAxisContext):
+        alone = frozenset(place.manual_axes) == frozenset(place.mesh.axis_names)
+    else:
+        alone = isinstance(place, mlir.ShardingContext) and place.num_devices == 1
+    return alone and not module.lowering_parameters.for_export
 
 
 _kernel_p = Primitive("one_kernel")
 _kernel_p.multiple_results = True
-_kernel_p.def_impl(lambda *inputs, jaxpr: jaxpr_as_fun(jaxpr)(*inputs))
-_kernel_p.def_abstract_eval(lambda *inputs, jaxpr: jaxpr.out_avals)
+_kernel_p.def_impl(lambda *inputs, jaxpr, batches: _function(jaxpr, batches, in_turn=False)(*inputs))
+_kernel_p.def_abstract_eval(_shapes)
 batching.primitive_batchers[_kernel_p] = _batch
 ad.primitive_jvps[_kernel_p] = _tangent
 mlir.register_lowering(_kernel_p, _lower)
@@ -125,11 +190,11 @@ def _eqn_is_small(eqn: JaxprEqn) -> bool:
     if name in _NESTED:
         inner = [x for x in jax.tree.leaves(list(eqn.params.values())) if isinstance(x, Jaxpr | ClosedJaxpr)]
         return all(_is_small(x.jaxpr if isinstance(x, ClosedJaxpr) else x) for x in inner)
-    if name in ("dynamic_slice", "gather"):
+    if name in ("dynamic_slice", "gather", "slice"):
         return sizes[-1] <= SMALL
     if name == "dynamic_update_slice":
         return sizes[1] <= SMALL
-    if name == "broadcast_in_dim" and sizes[0] == 1:
+    if name == "empty2" or (name == "broadcast_in_dim" and sizes[0] == 1):
         return True
     if name == "dot_general":
         return max(sizes) <= SMALL and _is_matrix_times_vector(eqn)

@@ -103,16 +103,24 @@ UNREAD = {
     "no argument": lambda t, y, z, args: -z,
     "one of three": lambda t, y, z, args: -args[1] * z,
     "simplified away": lambda t, y, z, args: jnp.where(jnp.arange(2) < 5, -z, args[0] * args[2]),
+    "a large one simplified away": lambda t, y, z, args: -z + jnp.where(False, args[3][(t * 3).astype(int)], 0.0),
+    "its first element alone": lambda t, y, z, args: -z + 0.0 * args[3][0],
+    "flat": lambda t, y, z, args: -jnp.sign(z),
+    "constant": lambda t, y, z, args: jnp.ones(2),
 }
 
 
 @pytest.mark.parametrize("name", UNREAD)
 def test_arguments_that_nobody_reads(name):
-    args = (jnp.float32(1.0), jnp.array(2.0), jnp.arange(3.0)[:2])
-    solve = lambda args: final(UNREAD[name], jnp.ones(2), args)
+    """XLA aborts on a parameter of a kernel that nothing reads."""
+    args, table = (jnp.float32(1.0), jnp.array(2.0), jnp.arange(3.0)[:2]), jnp.linspace(0.0, 1.0, 1000)
+    solve = lambda args, y0, table: final(UNREAD[name], y0, (*args, table))
     with jax.numpy_dtype_promotion("standard"):
-        program, kernels = compiled(jax.grad(solve), args)
-        assert kernels == 2 and jnp.isfinite(program(args)[1])
+        program, kernels = compiled(jax.value_and_grad(solve, (0, 1)), args, jnp.ones(2), table)
+        value, (_, slopes) = program(args, jnp.ones(2), table)
+    assert kernels == 2 and jnp.isfinite(value) and jnp.all(jnp.isfinite(slopes))
+    if name in ("flat", "constant"):
+        np.testing.assert_allclose(slopes, 1.0)  # y(2) = y0 + what does not depend on it
 
 
 def test_kinds_of_operations_with_all_optimisations():
