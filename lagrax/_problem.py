@@ -13,7 +13,7 @@ class Problem(eqx.Module):
     """A delay equation `y' = f(t, y, y(t - τ_1), …, y(t - τ_n))` on [t0, t1], its state flattened to a vector of size d.
 
     Every array in here is an input that an adjoint differentiates. Closures of `f` and `history` have been turned into
-    leaves (`eqx.filter_closure_convert`), so that a custom derivative rule sees the traced values they close over.
+    leaves (`_closure.py`), so that a custom derivative rule sees the traced values they close over.
     """
 
     vector_field: Callable

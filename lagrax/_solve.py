@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, Inexact, PyTree
 from ._adjoint import AbstractAdjoint, DiscreteAdjoint
 from ._breakpoints import latest_kinks
 from ._check import check_delays, check_same_state, check_state, check_times, check_vector_field, concrete
+from ._closure import with_closure
 from ._compiled import compiled
 from ._event import locate_event
 from ._loop import Trajectory
@@ -178,10 +179,10 @@ def _solve(
     delayed = jax.tree.unflatten(structure, [state] * len(delays))
     check_vector_field(term.vector_field, time(t0), state, delayed, args)
     problem = Problem(
-        vector_field=eqx.filter_closure_convert(term.vector_field, time(t0), state, delayed, args),
+        vector_field=with_closure(term.vector_field, time(t0), state, delayed, args),
         args=args,
         delays=jnp.stack([time(delay) for delay in delays]),
-        history=ravel(history, y0.dtype) if past is None else eqx.filter_closure_convert(past, time(t0)),
+        history=ravel(history, y0.dtype) if past is None else with_closure(past, time(t0)),
         y0=y0,
         t0=time(t0),
         t1=time(t1),
@@ -231,7 +232,7 @@ def _declared(jump_ts: Any, history: Any) -> list[Any]:
 
 
 def _convert_events(event: dfx.Event, t: Float[Array, ""], state: PyTree, args: PyTree) -> PyTree:
-    return jax.tree.map(lambda f: eqx.filter_closure_convert(f, t, state, args), event.cond_fn, is_leaf=callable)
+    return jax.tree.map(lambda f: with_closure(f, t, state, args), event.cond_fn, is_leaf=callable)
 
 
 def _finish(
