@@ -97,14 +97,14 @@ def initial_sources(problem: Problem, order: int) -> Sources:
     """Before the first step: the jumps declared in the past, then t0."""
     n, jumps = problem.delays.size, problem.jump_ts.size
     deepest = deepest_level(order, n)
-    # Sources have levels JUMP … deepest - 1, so each root has at most C(n + deepest, n) of them.
-    capacity = min((jumps + 1) * math.comb(n + deepest, n), 4 * MOST_BREAKPOINTS) + 1
+    # Sources have levels JUMP … deepest - 1, so each root has at most C(n + deepest, n) of them. The roots always fit.
+    capacity = min((jumps + 1) * math.comb(n + deepest, n), jumps + 1 + 4 * MOST_BREAKPOINTS) + 1
     past = jnp.sum(problem.jump_ts < problem.t0, dtype=jnp.int32)
     number = np.arange(capacity, dtype=np.int32)
     roots = jnp.where(number < past, jnp.minimum(number, jumps), jumps).astype(jnp.int32)
     times = jnp.where(number <= past, root_times(problem)[roots] if jumps else problem.t0, jnp.inf)
     levels = jnp.where(number < past, JUMP, JUMP if problem.may_jump else KINK).astype(jnp.int32)
-    echoed = times[: jumps + 1, None] + problem.delays <= problem.t0
+    echoed = times[: jumps + 1, None] + problem.delays[None] <= problem.t0
     return Sources(
         times=times,
         roots=roots,
@@ -130,10 +130,16 @@ def _candidates(sources: Sources, problem: Problem) -> tuple[Float[Array, " n"],
     return jnp.where(sources.pointers < sources.size, echoes, jnp.inf), declared
 
 
-def latest_kinks(sources: Sources, most: int = 16) -> Float[Array, " most"]:
-    """The times of the latest sources, for a solve that continues this one; unused places hold -∞."""
-    index = sources.size - most + jnp.arange(most, dtype=jnp.int32)
-    return lax.stop_gradient(jnp.where(index >= 0, sources.times[jnp.maximum(index, 0)], -jnp.inf))
+def kinks_to_continue(sources: Sources, problem: Problem, t_end: Float[Array, ""], most: int) -> Float[Array, " most"]:
+    """The sources that a solve which continues this one may look back at, the roughest first and then the latest.
+
+    They move with the problem they come from. Unused places hold -∞.
+    """
+    within = (sources.times >= t_end - jnp.max(problem.delays)) & (sources.times <= t_end)
+    levels = jnp.where(within, sources.levels, np.iinfo(np.int32).max)
+    chosen = jnp.lexsort((-sources.times, levels))[:most]
+    kinks = jnp.where(within[chosen], source_times(sources, problem)[chosen], -jnp.inf)
+    return jnp.concatenate([kinks, jnp.full(most - len(chosen), -jnp.inf, kinks.dtype)])
 
 
 def segment_ahead(sources: Sources, problem: Problem) -> Segment:
@@ -152,6 +158,12 @@ def sides_at(times: Float[Array, " sources"], start: Int[Array, ""], pointers: I
     times = lax.stop_gradient(times)
     lower = jnp.where(pointers > 0, read_each(times, jnp.maximum(pointers - 1, 0)), -jnp.inf)
     return Sides(lower, read_each(times, pointers), pointers <= start)
+
+
+def source_times(sources: Sources, problem: Problem) -> Float[Array, " sources"]:
+    """The times of the sources, moving with the roots and the delays of the problem; ∞ for those not hit."""
+    times = root_times(problem)[sources.roots] + sources.counts.astype(problem.delays.dtype) @ problem.delays
+    return jnp.where(jnp.isfinite(sources.times), times, jnp.inf)
 
 
 def pass_breakpoint(sources: Sources, problem: Problem, deepest: int) -> tuple[Sources, Int[Array, ""]]:
@@ -176,7 +188,9 @@ def pass_breakpoint(sources: Sources, problem: Problem, deepest: int) -> tuple[S
     hit = ~declared & (is_first | together)
 
     level = jnp.where(declared, JUMP if problem.impulsive else KINK, jnp.min(jnp.where(hit, parent_levels + 1, deepest)))
-    recorded = (level < deepest) & (sources.size < len(sources.times) - 1)
+    # A place is kept for every jump still to come.
+    kept_free = jnp.where(declared, 0, problem.jump_ts.size - sources.next_jump)
+    recorded = (level < deepest) & (sources.size < len(sources.times) - 1 - kept_free)
 
     def append(buffer, value):
         value = jnp.where(recorded, value.astype(buffer.dtype), read(buffer, sources.size))

@@ -16,6 +16,16 @@ def concrete(x: Any) -> np.ndarray | None:
     return None if isinstance(x, jax.core.Tracer) else np.asarray(x)
 
 
+def check_kind(name: str, value: Any, kind: type, remedy: str) -> None:
+    """`value` must be an instance of `kind`."""
+    if isinstance(value, kind):
+        return
+    given = f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
+    if isinstance(value, type) and issubclass(value, kind):
+        remedy = f"make an instance, {value.__name__}()"
+    raise ValueError(f"{name} is {given}, expected an instance of {kind.__name__}: {remedy}")
+
+
 def check_delays(delays: Any) -> None:
     leaves = jax.tree_util.tree_leaves_with_path(delays)
     if not leaves:
@@ -35,24 +45,46 @@ def check_delays(delays: Any) -> None:
             raise ValueError(f"{name} = {value}, expected a positive finite number: change the sign or drop the delay")
 
 
-def check_times(t0: Any, t1: Any, saveat: dfx.SaveAt, max_steps: Any) -> None:
-    for name, t in (("t0", t0), ("t1", t1)):
-        if jnp.shape(t) != () or jnp.issubdtype(jnp.result_type(t), jnp.complexfloating):
-            raise ValueError(f"{name} has shape {jnp.shape(t)} and dtype {jnp.result_type(t)}, expected one real number")
+def check_number(name: str, x: Any, remedy: str = "pass a number or a scalar array") -> None:
+    """`x` must be one real number."""
+    if not eqx.is_array_like(x) or isinstance(x, bool):
+        raise ValueError(f"{name} is {x!r}, expected one real number: {remedy}")
+    if jnp.shape(x) != () or not jnp.issubdtype(jnp.result_type(x), jnp.number) or jnp.iscomplexobj(x):
+        given = f"shape {jnp.shape(x)} and dtype {jnp.result_type(x)}"
+        raise ValueError(f"{name} has {given}, expected one real number: {remedy}")
+
+
+def check_jumps(jump_ts: Any) -> None:
+    for jumps in jax.tree.leaves(jump_ts):
+        if not eqx.is_array_like(jumps) or not jnp.issubdtype(jnp.result_type(jumps), jnp.number) or jnp.iscomplexobj(jumps):
+            raise ValueError(f"jump_ts holds {jumps!r}, expected real times: pass an array of them")
+        values = concrete(jumps)
+        if values is not None and np.any(np.isnan(values)):
+            raise ValueError(f"jump_ts = {values} has NaN in it, expected times: drop those, or write -inf for no jump")
+
+
+def check_times(t0: Any, t1: Any, dt0: Any, saveat: dfx.SaveAt, max_steps: Any) -> None:
+    check_number("t0", t0)
+    check_number("t1", t1)
+    if dt0 is not None:
+        check_number("dt0", dt0, "pass a positive number, or None to have it selected")
     start, end = concrete(t0), concrete(t1)
     if start is not None and end is not None and not (np.isfinite(start) and np.isfinite(end) and start < end):
         raise ValueError(
             f"got t0 = {start} and t1 = {end}, expected finite t0 < t1: a delay equation is only solved forwards in time"
         )
-    if not isinstance(max_steps, int) or max_steps < 1:
+    if not isinstance(max_steps, int | np.integer) or isinstance(max_steps, bool) or max_steps < 1:
         raise ValueError(
             f"max_steps = {max_steps!r}, expected a positive integer: the history needs room whose size is known in advance"
         )
     if saveat.subs is None and not saveat.dense:
         raise ValueError("`saveat` saves nothing, expected at least one of t0, t1, ts, steps or dense: set one")
     for sub in jax.tree.leaves(saveat.subs, is_leaf=lambda x: isinstance(x, dfx.SubSaveAt)):
+        if sub.ts is not None and (jnp.ndim(sub.ts) != 1 or jnp.iscomplexobj(sub.ts)):
+            given = f"shape {jnp.shape(sub.ts)} and dtype {jnp.result_type(sub.ts)}"
+            raise ValueError(f"`saveat.ts` has {given}, expected a list of real times: pass a one-dimensional array")
         ts = None if sub.ts is None else concrete(sub.ts)
-        if ts is None:
+        if ts is None or ts.size == 0:
             continue
         if not np.all(np.isfinite(ts)) or np.any(np.diff(ts) < 0):
             raise ValueError("`saveat.ts` is not sorted (or not finite), expected increasing times: sort them")
@@ -63,11 +95,23 @@ def check_times(t0: Any, t1: Any, saveat: dfx.SaveAt, max_steps: Any) -> None:
             )
 
 
+def check_continued(history: dfx.Solution, t0: Any) -> None:
+    """A solution that is continued must have dense output up to t0."""
+    if history.interpolation is None:
+        raise ValueError("the history is a Solution without dense output, expected one solved with SaveAt(dense=True)")
+    start, end = concrete(t0), concrete(history.t1)
+    if start is not None and end is not None and end.ndim == 0 and start > end + 1e-6 * abs(end):
+        raise ValueError(
+            f"t0 = {start}, expected at most {end}, where the solution to be continued ends: start there, or solve it "
+            "further first"
+        )
+
+
 def check_state(name: str, state: Any) -> None:
     """`state` must be a PyTree of real or complex floating-point arrays."""
     leaves = jax.tree_util.tree_leaves_with_path(state)
-    if not leaves:
-        raise ValueError(f"{name} has no arrays, expected a state of at least one number: pass an array or a PyTree of them")
+    if sum(np.size(leaf) for _, leaf in leaves) == 0:
+        raise ValueError(f"{name} is empty, expected a state of at least one number: pass an array or a PyTree of them")
     for path, leaf in leaves:
         where = f"{name}{jax.tree_util.keystr(path)}"
         if not eqx.is_array_like(leaf):
@@ -86,6 +130,11 @@ def check_same_state(name: str, state: Any, expected: Any, dtypes: bool = True) 
         raise ValueError(f"{name} has structure {got}, expected that of the initial state, {want}: make the two alike")
     for (path, leaf), other in zip(jax.tree_util.tree_leaves_with_path(state), jax.tree.leaves(expected), strict=True):
         where = f"{name}{jax.tree_util.keystr(path)}"
+        if not hasattr(leaf, "shape"):
+            given = f"the {type(leaf).__name__} {leaf!r}"
+            raise ValueError(
+                f"{where} is {given}, expected an array of shape {other.shape}: use jnp.full_like or zeros_like"
+            )
         if leaf.shape != other.shape:
             raise ValueError(
                 f"{where} has shape {leaf.shape}, expected {other.shape} as in the initial state: make the two alike"

@@ -13,8 +13,8 @@ from jaxtyping import PyTreeDef
 def with_closure(function: Callable, *example: Any) -> Callable:
     """`function`, to be called with arguments shaped like the example.
 
-    What `equinox.filter_closure_convert` does, but for its check of the arguments: inside a `shard_map` it would tell an array
-    made outside from the same array made inside.
+    What `equinox.filter_closure_convert` does without its check of arguments: inside a `shard_map` it tells an array made
+    outside from the same array made inside.
     """
     if isinstance(function, types.FunctionType) and function.__closure__ is None:
         return function

@@ -6,6 +6,7 @@ import diffrax as dfx
 import jax
 import jax.numpy as jnp
 import optimistix as optx
+from jax import lax
 from jaxtyping import Array, Bool, PyTree
 
 from ._history import evaluate, row_end, row_start, split_rows
@@ -34,7 +35,8 @@ def triggered(old: PyTree[Array], new: PyTree[Array], directions: PyTree[Any]) -
     def crossed(direction, before, after):
         if after.dtype == jnp.bool_:
             return after
-        up, down = (before <= 0) & (after > 0), (before >= 0) & (after < 0)
+        # Starting at zero is no event, as in MATLAB: what starts on a surface is asked when it comes back.
+        up, down = (before < 0) & (after >= 0), (before > 0) & (after <= 0)
         return up | down if direction is None else (up if direction else down)
 
     mask = jax.tree.map(crossed, directions, old, new, is_leaf=lambda x: x is None)
@@ -64,8 +66,13 @@ def locate_event(event: dfx.Event, problem, args, trajectory):
                 out = jnp.where(hit, value.astype(t.dtype), out)
         return out
 
-    bounds = {"lower": row_start(row), "upper": row_end(row)}
-    found: optx.Solution = optx.root_find(residual, event.root_finder, t_end, options=bounds, throw=False)
+    lower, upper = row_start(row), row_end(row)
+    # Where a line between both ends crosses zero: from the end itself, Newton's method fails if the slope there is zero.
+    before, after = residual(lower, None), residual(upper, None)
+    share = jnp.where(before * after < 0, before / (before - after), 1)
+    guess = lax.stop_gradient(lower + share * (upper - lower))
+    bounds = {"lower": lower, "upper": upper}
+    found: optx.Solution = optx.root_find(residual, event.root_finder, guess, options=bounds, throw=False)
     lost = happened & (found.result != optx.RESULTS.successful)
     result = RESULTS.where(lost, RESULTS.promote(found.result), result)
     t = jnp.where(happened, found.value, t_end)

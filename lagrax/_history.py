@@ -124,15 +124,15 @@ def find_rows(
 
     `starts` are the start times of the rows from `pointers` on; `count` is the number of rows written.
     """
-    queries = jnp.maximum(queries, sides.lower)
-    inside = (starts <= queries[..., None]) & (starts < sides.upper[:, None])
-    found = pointers + jnp.sum(inside, axis=-1, dtype=jnp.int32) - 1
-    return jnp.where(sides.initial, INITIAL_FUNCTION, jnp.clip(found, 0, jnp.maximum(count - 1, 0)))
+    queries = jnp.maximum(queries, sides.lower[None])
+    inside = (starts[None] <= queries[..., None]) & (starts < sides.upper[:, None])[None]
+    found = pointers[None] + jnp.sum(inside, axis=-1, dtype=jnp.int32) - 1
+    return jnp.where(sides.initial[None], INITIAL_FUNCTION, jnp.clip(found, 0, jnp.maximum(count - 1, 0)))
 
 
 def query_times(method: Method, t, t_end, delays: Float[Array, " n"]) -> Float[Array, "nodes n"]:
     """Which times the nodes of the step [t, t_end] look back to."""
-    return node_times(method, t, t_end)[:, None] - delays
+    return node_times(method, t, t_end)[:, None] - delays[None]
 
 
 def node_times(method: Method, t, t_end) -> Float[Array, " nodes"]:
@@ -153,16 +153,38 @@ def delayed_states(
     """The delayed states at every node: from the gathered rows, or from the initial function where `links` says so."""
     past = evaluate(intervals, coefficients, queries, problem.y0.dtype, problem.y0.size)
     if callable(problem.history):
-        # Rounding must not carry a lookup across a jump of the history (often one at t0). Nodes past the end of the step
-        # (c > 1) are left alone: they extrapolate.
-        inside = jnp.clip(queries, sides.lower, previous(sides.upper))
-        inside = jnp.where(jnp.asarray(method.nodes > 1)[:, None], queries, inside)
-        times = queries + lax.stop_gradient(inside - queries)
         before = lax.cond(
             unvmap_any(sides.initial),
-            lambda: problem.initial_function(times.reshape(-1)).reshape(past.shape),
+            lambda: _from_history(problem, method, queries, sides),
             lambda: jnp.zeros_like(past),
         )
     else:
         before = jnp.broadcast_to(problem.history, past.shape)
     return jnp.where((links == INITIAL_FUNCTION)[..., None], before, past)
+
+
+def _from_history(
+    problem: Problem, method: Method, queries: Float[Array, "nodes n"], sides: Sides
+) -> Inexact[Array, "nodes n d"]:
+    """The initial function at the queries, never asked beyond the piece of it that the step sees.
+
+    Neither rounding nor `u > jump` instead of `u >= jump` in the function may carry a lookup across a jump of it (often one
+    at t0). A node past the end of the step (c > 1) that looks past the piece sees what the others see, extrapolated.
+    """
+    edge = jnp.minimum(sides.upper, problem.t0)[None]
+    inside = jnp.clip(queries, -previous(-sides.lower)[None], previous(edge))
+    times = queries + lax.stop_gradient(inside - queries)
+    states = problem.initial_function(times.reshape(-1)).reshape(*times.shape, problem.y0.size)
+    if method.reach == 1:
+        return states
+    beyond = jnp.asarray(method.nodes > 1)[:, None, None] & (queries > inside)[..., None]
+    return jnp.where(beyond, jnp.einsum("ij,j...->i...", _extrapolation(method).astype(states.dtype), states), states)
+
+
+def _extrapolation(method: Method) -> np.ndarray:
+    """Each node's value of the polynomial through the values at the nodes inside the step."""
+    inner = method.nodes[method.nodes <= 1]
+    weights = np.zeros((len(method.nodes), len(method.nodes)))
+    powers = np.arange(len(inner))
+    weights[:, : len(inner)] = method.nodes[:, None] ** powers @ np.linalg.inv(inner[:, None] ** powers)
+    return weights

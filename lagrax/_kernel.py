@@ -119,12 +119,13 @@ def _lower(context, *inputs, jaxpr: ClosedJaxpr, batches: tuple, in_turn: bool =
 
 
 def _lower_for_cpu(context, *inputs, jaxpr: ClosedJaxpr, batches: tuple):
-    """A call of a function whose one parameter is the tuple of all inputs, and which hands one number of each back.
+    """A call of a function whose one parameter is the tuple of all inputs, and which hands some of them back.
 
     XLA lists the buffers of a kernel by the operands of its operations, and aborts on a parameter that none of them has, be
     it that XLA itself simplified the last use away. Of a tuple one element that is read puts all on the list (XLA's own
-    calls of this kind, made of loops, have one tuple too). A program for several devices has its tuples taken apart, so
-    there every element has to be read: its first number is a result, which nothing can simplify.
+    calls of this kind, made of loops, have one tuple too), and what is handed back is read: nothing can simplify a result.
+    A program for several devices has its tuples taken apart, so there a number of every element is handed back. (Not
+    always, because a buffer that is read so and then written to has to be copied.)
     """
     module, ir = context.module_context, mlir.ir
     if not inputs or not _runs_whole(module):
@@ -138,7 +139,8 @@ def _lower_for_cpu(context, *inputs, jaxpr: ClosedJaxpr, batches: tuple):
     with ir.InsertionPoint(block):
         parts = [stablehlo.get_tuple_element(block.arguments[0], i) for i in range(len(inputs))]
         outputs = _lower(context, *parts, jaxpr=jaxpr, batches=batches, in_turn=True)
-        returned = [*outputs, *(_first_number(part) for part in parts)]
+        parts.sort(key=lambda part: math.prod(part.type.shape))
+        returned = [*outputs, *map(_first_number, parts if _devices(module) > 1 else parts[:1])]
         func.ReturnOp(returned)
     types = [x.type for x in returned]
     kernel.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get([packed.type], types))
@@ -146,6 +148,11 @@ def _lower_for_cpu(context, *inputs, jaxpr: ClosedJaxpr, batches: tuple):
     attributes: dict[str, Any] = {name: ir.StringAttr.get(value) for name, value in _ATTRIBUTES.items()}
     call.operation.attributes["mhlo.frontend_attributes"] = ir.DictAttr.get(attributes)
     return list(call.results)[: len(outputs)]
+
+
+def _devices(module: mlir.ModuleContext) -> int:
+    place = module.axis_context
+    return place.mesh.size if isinstance(place, mlir.SPMDAxisContext) else place.num_devices
 
 
 def _first_number(array: Any) -> Any:
@@ -163,7 +170,7 @@ def _runs_whole(module: mlir.ModuleContext) -> bool:
     if isinstance(place, mlir.SPMDAxisContext):
         alone = frozenset(place.manual_axes) == frozenset(place.mesh.axis_names)
     else:
-        alone = isinstance(place, mlir.ShardingContext) and place.num_devices == 1
+        alone = isinstance(place, mlir.ShardingContext) and _devices(module) == 1
     return alone and not module.lowering_parameters.for_export
 
 

@@ -45,6 +45,7 @@ from ._history import (
     read_rows,
     split_rows,
 )
+from ._neighbours import previous
 from ._problem import Problem
 from ._setup import Setup
 from ._solution import RESULTS, failed
@@ -186,7 +187,7 @@ def _start(problem: Problem, setup: Setup) -> Carry:
         count=zero,
         attempts=zero,
         arrived=jnp.array(False),
-        result=RESULTS.where(happened, RESULTS.event_occurred, _valid(problem)),
+        result=_first_result(happened, problem, setup),
         controller_state=controller_state,
         event_values=values,
         event_mask=mask,
@@ -200,24 +201,37 @@ def _room_for_slopes(problem: Problem, setup: Setup) -> Inexact[Array, "steps sl
     return jnp.zeros((setup.max_steps, setup.method.stages * problem.y0.size), problem.y0.dtype)
 
 
-def _valid(problem: Problem) -> RESULTS:
-    """Whether the problem can be solved at all, for values only known at run time."""
-    valid_delays = jnp.all((problem.delays > 0) & jnp.isfinite(problem.delays))
-    valid_times = jnp.isfinite(problem.t0) & jnp.isfinite(problem.t1) & (problem.t1 > problem.t0)
-    result = RESULTS.where(valid_times, RESULTS.successful, RESULTS.bad_times)
-    return RESULTS.where(valid_delays, result, RESULTS.bad_delay)
+def _first_result(happened: Bool[Array, ""], problem: Problem, setup: Setup) -> RESULTS:
+    """Whether the problem can be solved at all, for values only known at run time, or an event has stopped it already."""
+    delays, late = problem.delays, jnp.maximum(jnp.abs(problem.t0), jnp.abs(problem.t1))
+    valid = {
+        "bad_times": jnp.isfinite(problem.t0) & jnp.isfinite(problem.t1) & (problem.t1 > problem.t0),
+        "bad_delay": jnp.all((delays > 0) & jnp.isfinite(delays)),
+        "bad_precision": jnp.min(delays) >= 128 * jnp.finfo(delays.dtype).eps * late,
+        "bad_jumps": jnp.all(problem.jump_ts == problem.jump_ts),
+        "bad_history": problem.t0 <= problem.history_end,
+        "bad_dt0": setup.dt0 is None or setup.dt0 > 0,
+        "bad_state": jnp.all(jnp.isfinite(problem.y0)),
+    }
+    result: Any = RESULTS.where(happened, RESULTS.event_occurred, RESULTS.successful)
+    for name, holds in reversed(valid.items()):
+        result = RESULTS.where(jnp.asarray(holds), result, getattr(RESULTS, name))
+    return result
 
 
 def _first_step(problem: Problem, setup: Setup) -> tuple[Float[Array, ""], PyTree]:
     """The controller's first target and state. Before the first breakpoint the equation is an ordinary one."""
 
     def field(t, y, args):
-        past = problem.initial_function(t - problem.delays)
+        # The trial step may be longer than a delay; the history is not asked after t0, where it need not be defined.
+        past = problem.initial_function(jnp.minimum(t - problem.delays, previous(problem.t0)))
         return problem.unravel(problem.field(t, ravel_pytree(y)[0], past))
 
     term = dfx.ODETerm(field)
     y0, func, order = problem.unravel(problem.y0), setup.solver.func, setup.solver.error_order(term)
     target, state = setup.controller.init(term, problem.t0, problem.t1, y0, setup.dt0, None, func, order)
+    # A trial step into NaN says nothing: error control finds out from a short one.
+    target = jnp.where(jnp.isnan(target), problem.t0 + 1e-6 * (problem.t1 - problem.t0), target)
     return lax.stop_gradient((jnp.asarray(target, problem.t0.dtype), jax.tree.map(jnp.asarray, state)))
 
 
@@ -232,6 +246,8 @@ def _plan(
     furthest = t + (furthest - t) / method.reach
     limit = jnp.minimum(segment.end, furthest)
     # Breakpoints and t1 carry gradient, ordinary mesh points do not.
+    # A step too short for t to change would be taken for ever.
+    target = jnp.maximum(target, t + 4 * jnp.finfo(t.dtype).eps * jnp.maximum(jnp.abs(t), jnp.abs(problem.t1)))
     t_end = lax.stop_gradient(jnp.where(target >= limit - SNAP * (target - t), limit, target))
     t_end = jnp.where(t_end == segment.end, segment.end, t_end)
 

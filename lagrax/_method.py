@@ -85,7 +85,20 @@ class Method:
 
 
 def method_of(solver: Any, output: bool = True) -> Method:
-    """The numbers of a diffrax explicit or diagonally implicit Runge–Kutta solver, with dense output or without."""
+    """The numbers of a diffrax explicit or diagonally implicit Runge–Kutta solver, with dense output or without.
+
+    One object for each class of solvers: programs are compiled anew for every other `Method`.
+    """
+    known = type(solver), output
+    if known not in _METHODS:
+        _METHODS[known] = _read_method(solver, output)
+    return _METHODS[known]
+
+
+_METHODS: dict[tuple[type, bool], Method] = {}
+
+
+def _read_method(solver: Any, output: bool) -> Method:
     if type(solver) is dfx.Euler:
         one, dense = np.ones(1), np.ones((int(output), 1))
         return Method((), one, None, np.zeros(1), dense, 1, reuses_last=False, implicit=False)

@@ -25,6 +25,8 @@ class Problem(eqx.Module):
     t1: Float[Array, ""]
     jump_ts: Float[Array, " jumps"]
     events: PyTree
+    history_end: Float[Array, ""]
+    """Until when the history is known: t0 may not be later."""
     unravel: Callable = eqx.field(static=True)
     delay_structure: PyTreeDef = eqx.field(static=True)
     may_jump: bool = eqx.field(static=True)

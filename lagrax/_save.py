@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import diffrax as dfx
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Float, Inexact, PyTree
 
 from ._history import row_end
@@ -44,8 +45,9 @@ def _save_sub(sub: dfx.SubSaveAt, trajectory, states: Iterator, t_final, y_final
     if sub.ts is not None:
         ts = sub.ts.astype(problem.t0.dtype)
         ys = next(states)
-        # The end of the last step to the last bit, which for an event is inside the step.
-        parts.append((ts, jnp.where((ts == t_final)[:, None], y_final, ys)))
+        # The end of the last step to the last bit, which for an event is inside the step. It depends on its own time of
+        # observation and not on t1, even if the two are equal.
+        parts.append((ts, ys + lax.stop_gradient(jnp.where((ts == t_final)[:, None], y_final[None] - ys, 0))))
     if sub.steps:
         parts.append(_every(sub.steps, trajectory, t_final, y_final))
     if sub.t1 and sub.steps != 1:
@@ -66,5 +68,5 @@ def _every(n: int, trajectory: Trajectory, t_final, y_final):
     last = ends == count
     ts = jnp.where(ends <= count, jnp.where(last, t_final, row_end(rows[ends - 1])), jnp.inf)
     following = rows.at[ends].get(mode="clip")
-    ys = jnp.where(last[:, None], y_final, following[:, 2 : 2 + d].astype(y_final.dtype))
+    ys = jnp.where(last[:, None], y_final[None], following[:, 2 : 2 + d].astype(y_final.dtype))
     return ts, ys

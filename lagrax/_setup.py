@@ -62,6 +62,11 @@ def make_setup(
 
 def check_steps(solver: dfx.AbstractSolver, controller: dfx.AbstractStepSizeController, dt0: Any) -> None:
     """The solver, the controller and the first step must go together."""
+    if isinstance(controller, dfx.ClipStepSizeController):
+        raise ValueError(
+            "got ClipStepSizeController, expected a controller without times of its own: pass the one inside it, and its "
+            "jump_ts (and step_ts) as ddesolve(..., jump_ts=...), where steps end exactly on them"
+        )
     method, adaptive = method_of(solver), isinstance(controller, dfx.AbstractAdaptiveStepSizeController)
     if dt0 is None and not (adaptive or isinstance(controller, dfx.StepTo)):
         raise ValueError("dt0 is None, expected the step size when steps are fixed: pass dt0 or an adaptive controller")

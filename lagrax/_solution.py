@@ -3,6 +3,7 @@
 import diffrax as dfx
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Float, Inexact, Int, PyTree
 
 from ._compiled import compiled
@@ -22,6 +23,16 @@ class RESULTS(dfx.RESULTS):
     bad_times = "t1 is not after t0, or one of them is not finite: a delay equation is solved forwards, from t0 to t1 > t0."
     bad_intervals = "`num_intervals` of the adjoint is not (t1 - t0)/delay rounded up: pass that number."
     bad_ts = "`saveat.ts` is not sorted, or leaves [t0, t1]: pass increasing times inside the interval."
+    bad_jumps = "A time in `jump_ts` is NaN: pass numbers, and -inf for jumps that there are not."
+    bad_dt0 = "dt0 is not a positive number: pass a positive first step, or None with an adaptive controller."
+    bad_state = "The initial state is NaN or infinite: check y0, or the history at t0."
+    bad_history = (
+        "t0 lies after the end of the solution that is to be continued: start where it ends, or solve it further first."
+    )
+    bad_precision = (
+        "A delay is shorter than 128 spacings of the floating-point numbers at t0 or t1, where it drowns in rounding: shift "
+        "time towards 0, or compute in float64."
+    )
 
 
 class DenseSolution(dfx.AbstractPath):
@@ -36,7 +47,7 @@ class DenseSolution(dfx.AbstractPath):
     count: Int[Array, ""]
     problem: Problem
     kinks: Float[Array, " kinks"]
-    """The latest times at which a derivative of low order jumps; unused places hold -∞."""
+    """Times at which it, or a derivative of low order, jumps; those a solve that continues it may look back at."""
     t_end: Float[Array, ""]
 
     @property
@@ -48,7 +59,10 @@ class DenseSolution(dfx.AbstractPath):
         return self.t_end
 
     def evaluate(self, t0, t1=None, left: bool = True) -> PyTree[Array]:
-        """The state at `t0`; with `t1`, the increment from `t0` to `t1`. At a kink or jump, `left` picks the limit."""
+        """The state at `t0`; with `t1`, the increment from `t0` to `t1`. At a kink or jump, `left` picks the limit.
+
+        After the end of the solution it is NaN: nothing was computed there.
+        """
         if t1 is not None:
             return jax.tree.map(jnp.subtract, self.evaluate(t1, left=left), self.evaluate(t0, left=left))
         return _value(self, jnp.asarray(t0, self.problem.t0.dtype), left)
@@ -63,13 +77,19 @@ class DenseSolution(dfx.AbstractPath):
         return jnp.where(t < self.problem.t0, before, solved)
 
     def derivative(self, t, left: bool = True) -> PyTree[Array]:
-        """The derivative of the interpolated solution at t."""
+        """The derivative of the interpolated solution at t; NaN after its end."""
         return _slope(self, jnp.asarray(t, self.problem.t0.dtype), left)
 
 
 @compiled
 def _value(dense: DenseSolution, t: Float[Array, ""], left: bool) -> PyTree[Array]:
-    return dense.problem.unravel(dense.state(t, left))
+    end = lax.stop_gradient(dense.t_end)
+    beyond = jnp.where(t > end, t - end, 0)
+    rounding = 8 * jnp.finfo(t.dtype).eps * jnp.maximum(jnp.abs(end), jnp.abs(dense.t0))
+    state = dense.state(t - lax.stop_gradient(beyond), left)
+    # By a factor, so that derivatives are NaN too.
+    known = jnp.where(beyond > rounding, jnp.nan, 1.0).astype(state.dtype)
+    return dense.problem.unravel(state * known)
 
 
 @compiled

@@ -1,5 +1,6 @@
 """`ddesolve`: check the input, lay the problem out flat, integrate, save."""
 
+import operator
 from typing import Any
 
 import diffrax as dfx
@@ -7,12 +8,23 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Inexact, PyTree
 
 from ._adjoint import AbstractAdjoint, DiscreteAdjoint
-from ._breakpoints import latest_kinks
-from ._check import check_delays, check_same_state, check_state, check_times, check_vector_field, concrete
+from ._breakpoints import kinks_to_continue
+from ._check import (
+    check_continued,
+    check_delays,
+    check_jumps,
+    check_kind,
+    check_same_state,
+    check_state,
+    check_times,
+    check_vector_field,
+    concrete,
+)
 from ._closure import with_closure
 from ._compiled import compiled
 from ._event import locate_event
@@ -22,6 +34,9 @@ from ._save import save
 from ._setup import Setup, check_steps, make_setup
 from ._solution import RESULTS, DenseSolution, failed
 from ._term import DelayTerm
+
+KEPT_KINKS = 32
+"""How many kinks a dense solution hands on to a solve that continues it, besides the jumps declared for it."""
 
 
 def ddesolve(
@@ -78,12 +93,21 @@ def ddesolve(
     Steps never exceed the smallest delay, and end on every breakpoint, where a kink of the solution reappears one delay
     later, up to the order of the solver. Works under `jit`, `vmap` (each lane with its own steps) and `grad`.
     """
+    check_kind(
+        "term", term, DelayTerm, "pass lagrax.DelayTerm(vector_field, delays), or solve an ODE with diffrax.diffeqsolve"
+    )
+    check_kind("solver", solver, dfx.AbstractSolver, "pass a diffrax solver, such as diffrax.Tsit5()")
+    check_kind("saveat", saveat, dfx.SaveAt, "pass diffrax.SaveAt(t1=True), or what else you want")
+    check_kind("stepsize_controller", stepsize_controller, dfx.AbstractStepSizeController, "pass diffrax.PIDController(...)")
+    check_kind("adjoint", adjoint, AbstractAdjoint, "pass one of lagrax's own, such as lagrax.DiscreteAdjoint()")
     check_delays(term.resolved_delays())
-    check_times(t0, t1, saveat, max_steps)
+    check_times(t0, t1, dt0, saveat, max_steps)
+    check_jumps(jump_ts)
     check_steps(solver, stepsize_controller, dt0)
+    max_steps = operator.index(max_steps)  # type: ignore[arg-type]
     output = event is not None or adjoint.reads_output or _reads_output(term, t0, t1, saveat)
-    if isinstance(history, dfx.Solution) and history.interpolation is None:
-        raise ValueError("the history is a Solution without dense output, expected one solved with SaveAt(dense=True)")
+    if isinstance(history, dfx.Solution):
+        check_continued(history, t0)
     adjoint = adjoint.prepared(t0, t1, term.resolved_delays())
     # Plain floats become arrays here: as they are, each new value would be compiled anew.
     term, t0, t1, dt0, args, jump_ts = _with_arrays((term, t0, t1, dt0, args, jump_ts))
@@ -140,6 +164,14 @@ def _history_function(history: Any):
     return history if callable(history) else None
 
 
+def _known_until(history: Any, dtype) -> Float[Array, ""]:
+    """The end of a solution that is continued, but for rounding; other histories have none."""
+    if not isinstance(history, dfx.Solution):
+        return jnp.full((), jnp.inf, dtype)
+    end = jnp.asarray(history.t1, dtype)
+    return end + 8 * jnp.finfo(dtype).eps * jnp.abs(end)
+
+
 def _time_dtype(y: PyTree, *times: Any):
     """Time has the precision of the state, or more if the given times have more."""
     kinds = [jnp.finfo(leaf.dtype).dtype for leaf in jax.tree.leaves(y)]
@@ -188,6 +220,7 @@ def _solve(
         t1=time(t1),
         jump_ts=jnp.sort(jnp.concatenate([time(ts).reshape(-1) for ts in _declared(jump_ts, history)])),
         events=None if event is None else _convert_events(event, time(t0), state, args),
+        history_end=lax.stop_gradient(_known_until(history, dtype)),
         unravel=unravel,
         delay_structure=structure,
         may_jump=y0_given or past is not None,
@@ -207,7 +240,8 @@ def _solve(
     adjoint.check(problem, setup, saveat)
     trajectory, ys = adjoint.solve(problem, setup, jnp.concatenate([jnp.zeros(0, dtype), *wanted]))
     observed = jnp.split(ys, list(np.cumsum([len(ts) for ts in wanted])[:-1])) if wanted else []
-    return _finish(trajectory, observed, problem, setup, saveat, event, args)
+    declared = sum(np.size(leaf) for leaf in jax.tree.leaves(jump_ts))
+    return _finish(trajectory, observed, problem, setup, saveat, event, args, declared)
 
 
 def _subs(saveat: dfx.SaveAt) -> list[dfx.SubSaveAt]:
@@ -236,7 +270,14 @@ def _convert_events(event: dfx.Event, t: Float[Array, ""], state: PyTree, args: 
 
 
 def _finish(
-    trajectory: Trajectory, observed: list[Inexact[Array, "times d"]], problem: Problem, setup: Setup, saveat, event, args
+    trajectory: Trajectory,
+    observed: list[Inexact[Array, "times d"]],
+    problem: Problem,
+    setup: Setup,
+    saveat: dfx.SaveAt,
+    event: dfx.Event | None,
+    args: PyTree,
+    declared: int,
 ) -> dfx.Solution:
     result = trajectory.result
     t_final, y_final = trajectory.t_end, trajectory.y_end
@@ -250,7 +291,7 @@ def _finish(
     ts, ys = (None, None) if saveat.subs is None else save(saveat, trajectory, observed, t_final, y_final, problem, args)
     dense: Any = None
     if saveat.dense:
-        kinks = latest_kinks(trajectory.sources)
+        kinks = kinks_to_continue(trajectory.sources, problem, t_final, KEPT_KINKS + declared)
         dense = DenseSolution(trajectory.rows, trajectory.starts, trajectory.count, problem, kinks, t_final)
     stats = {
         "num_steps": trajectory.attempts,

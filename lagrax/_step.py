@@ -11,11 +11,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array, Float, Inexact
 
 from ._history import combine, node_times
 from ._method import Method
-from ._neighbours import inside, just_after
+from ._neighbours import inside, just_after, just_before
 from ._problem import Problem
 
 
@@ -115,13 +116,22 @@ def _explicit_step(method, problem, t, t_end, y, slope, delayed, known) -> Step:
     return Step(y_end, error, [h * slope for slope in slopes], slopes, slopes[method.end], success)
 
 
+def _next_jump(problem: Problem, t: Float[Array, ""]) -> Float[Array, ""]:
+    """The first declared jump at or after t; if there is none, the last float."""
+    ahead = jnp.searchsorted(problem.jump_ts, lax.stop_gradient(t), side="left")
+    never = jnp.full(1, jnp.finfo(t.dtype).max, t.dtype)
+    return jnp.concatenate([problem.jump_ts, never])[ahead]
+
+
 def _diffrax_step(solver, method, problem, t, t_end, y, slope, delayed) -> Step:
     nodes = t + jnp.asarray(method.nodes, t.dtype) * (t_end - t)
+    last = just_before(_next_jump(problem, t_end)) if method.reach > 1 and problem.jump_ts.size else jnp.inf
 
     def field(s, state, args):
         # An implicit stage asks again and again at its own node, which tells what it sees of the past.
         node = jnp.argmin(jnp.abs(nodes - s))
-        return problem.field(inside(s, t, t_end), state, delayed[node])
+        # A stage past the end of the step must not see the field after a jump: it stays before it, in time.
+        return problem.field(jnp.minimum(inside(s, t, t_end), last), state, delayed[node])
 
     reused = (jnp.array(False), slope)
     y_end, error, dense, (_, slope_end), result = solver.step(dfx.ODETerm(field), t, t_end, y, None, reused, False)

@@ -29,6 +29,7 @@ def problem_with(delays, jumps=(), may_jump=True):
         t1=jnp.array(T1),
         jump_ts=jnp.sort(jnp.asarray(jumps, float)),
         events=None,
+        history_end=jnp.array(jnp.inf),
         unravel=lambda y: y,
         delay_structure=jax.tree.structure((0,) * len(delays)),
         may_jump=may_jump,

@@ -1,9 +1,12 @@
 """Bad input is told in one sentence before anything runs; what only shows at run time becomes a result code."""
 
+import inspect
+
 import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import lagrax as lx
@@ -13,7 +16,8 @@ from .problems import decay
 
 def solve(delays=1.0, history=1.0, t0=0.0, t1=2.0, dt0=None, field=decay, args=1.0, solver=None, **kwargs):
     solver = dfx.Tsit5() if solver is None else solver
-    return lx.ddesolve(lx.DelayTerm(field, delays), solver, t0, t1, dt0, history, args, **kwargs)
+    # As users call it: here in the tests types are checked before.
+    return inspect.unwrap(lx.ddesolve)(lx.DelayTerm(field, delays), solver, t0, t1, dt0, history, args, **kwargs)
 
 
 pair = lambda t, y, delayed, args: delayed[0] + delayed[1]
@@ -33,7 +37,7 @@ STATIC = {
     "history structure": (dict(history={"a": 1.0}, y0=1.0), "history has structure"),
     "history function": (dict(history=lambda t: jnp.ones(2) * t, y0=1.0), r"history has shape \(2,\)"),
     "history word": (dict(history="past"), "history is str, expected an array"),
-    "empty history": (dict(history=None), "history has no arrays"),
+    "empty history": (dict(history=None), "history is empty"),
     "unsorted ts": (dict(saveat=dfx.SaveAt(ts=jnp.array([1.0, 0.5]))), "not sorted"),
     "ts outside": (dict(saveat=dfx.SaveAt(ts=jnp.array([1.0, 2.5]))), r"inside \[t0, t1\]"),
     "nothing saved": (dict(saveat=dfx.SaveAt()), "saves nothing"),
@@ -56,6 +60,25 @@ STATIC = {
     ),
     "event": (dict(event=dfx.Event(lambda t, y, args, **kwargs: jnp.ones(2))), "one boolean or one real number"),
     "estimate": (dict(solver=dfx.Euler()), "Euler has no error estimate"),
+    "empty state": (dict(history=jnp.zeros(0)), "history is empty, expected a state of at least one number"),
+    "field of a number": (dict(field=lambda t, y, d, a: 0), r"output is the int 0, expected an array of shape \(\)"),
+    "saved in a table": (dict(saveat=dfx.SaveAt(ts=jnp.zeros((2, 2)))), r"`saveat.ts` has shape \(2, 2\)"),
+    "t0 a word": (dict(t0="now"), "t0 is 'now', expected one real number"),
+    "t1 nothing": (dict(t1=None), "t1 is None, expected one real number"),
+    "t1 complex": (dict(t1=2j), "t1 has shape .* complex128, expected one real number"),
+    "dt0 a list": (dict(dt0=[0.1]), r"dt0 is \[0.1\], expected one real number"),
+    "dt0 true": (dict(dt0=True), "dt0 is True, expected one real number"),
+    "complex jumps": (dict(jump_ts=jnp.array([1j])), "jump_ts holds .* expected real times"),
+    "NaN jumps": (dict(jump_ts=jnp.array([0.5, jnp.nan])), "has NaN in it, expected times"),
+    "max_steps true": (dict(max_steps=True), "max_steps = True, expected a positive integer"),
+    "clipped controller": (
+        dict(stepsize_controller=dfx.ClipStepSizeController(dfx.PIDController(rtol=1e-3, atol=1e-6), jump_ts=jnp.ones(1))),
+        "got ClipStepSizeController",
+    ),
+    "diffrax's adjoint": (dict(adjoint=dfx.DirectAdjoint()), "adjoint is a DirectAdjoint, expected an instance of Abstract"),
+    "class of a solver": (dict(solver=dfx.Tsit5), r"solver is the class Tsit5, .* make an instance, Tsit5\(\)"),
+    "no saveat": (dict(saveat=None), "saveat is a NoneType, expected an instance of SaveAt"),
+    "controller": (dict(stepsize_controller=1e-3), "stepsize_controller is a float, expected an instance of"),
 }
 
 
@@ -117,3 +140,12 @@ def test_dtmin_reached():
     controller = dfx.PIDController(rtol=1e-8, atol=1e-8, dtmin=0.3, force_dtmin=False)
     fast = lambda t, y, delayed, args: -50 * y + delayed
     assert failing(stepsize_controller=controller, dt0=0.5, field=fast).result == lx.RESULTS.dt_min_reached
+
+
+def test_an_ordinary_term():
+    with pytest.raises(ValueError, match=r"term is a ODETerm, expected an instance of DelayTerm: pass lagrax.DelayTerm"):
+        inspect.unwrap(lx.ddesolve)(dfx.ODETerm(lambda t, y, args: -y), dfx.Tsit5(), 0.0, 1.0, None, 1.0)
+
+
+def test_numpy_integers_are_integers():
+    assert solve(max_steps=np.int64(100)).stats["max_steps"] == 100

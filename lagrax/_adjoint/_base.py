@@ -15,6 +15,7 @@ from .._history import evaluate, split_rows, step_index
 from .._loop import Trajectory
 from .._problem import Problem
 from .._setup import Setup
+from .._solution import RESULTS, failed
 
 
 class AbstractAdjoint(eqx.Module):
@@ -57,6 +58,13 @@ def without_tangents(trajectory: Trajectory) -> Trajectory:
         return x
 
     return jax.tree.map(cut, trajectory)
+
+
+def spoil(bar: PyTree, result: RESULTS, cotangent: PyTree) -> PyTree:
+    """The gradient of a solve that failed: NaN, unless nothing asked for it (as where a loss leaves out failed lanes)."""
+    asked = [jnp.any(leaf != 0) for leaf in jax.tree.leaves(cotangent) if eqx.is_inexact_array(leaf)]
+    bad = failed(result) & jnp.any(jnp.stack([jnp.array(False), *asked]))
+    return jax.tree.map(lambda x: jnp.where(bad, jnp.full_like(x, jnp.nan), x) if eqx.is_inexact_array(x) else x, bar)
 
 
 def with_tally(problem: Problem, tally) -> Problem:

@@ -22,7 +22,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int, PyTree
 
-from .._breakpoints import latest_kinks, root_times
+from .._breakpoints import root_times
 from .._compat import nondifferentiable_backward, unvmap_max
 from .._compiled import compiled
 from .._loop import Trajectory, integrate
@@ -30,7 +30,7 @@ from .._neighbours import just_after, just_before
 from .._problem import Problem
 from .._setup import Setup, check_steps, make_setup
 from .._solution import DenseSolution, failed
-from ._base import AbstractAdjoint, count_evaluations, observe, with_tally, without_tangents
+from ._base import AbstractAdjoint, count_evaluations, observe, spoil, with_tally, without_tangents
 from ._costate import Costate, Forward, gather_observations, solve_costate
 
 
@@ -131,9 +131,8 @@ def _solve_bwd(trajectory: Trajectory, cotangent: Any, perturbed, inputs, consta
     fill = lambda bar, like: jnp.zeros_like(like) if bar is None else bar
     ys_bar = fill(ys_bar, jnp.zeros((ts.size, problem.y0.size), problem.y0.dtype))
     y_end_bar = fill(trajectory_bar.y_end, trajectory.y_end)
-    dense = DenseSolution(
-        trajectory.rows, trajectory.starts, trajectory.count, problem, latest_kinks(trajectory.sources), trajectory.t_end
-    )
+    nothing = jnp.zeros(0, problem.t0.dtype)
+    dense = DenseSolution(trajectory.rows, trajectory.starts, trajectory.count, problem, nothing, trajectory.t_end)
     forward = Forward(dense)
     observations = gather_observations(jnp.append(ts, trajectory.t_end), jnp.concatenate([ys_bar, y_end_bar[None]]))
     costate = solve_costate(forward, observations, backward)
@@ -142,7 +141,7 @@ def _solve_bwd(trajectory: Trajectory, cotangent: Any, perturbed, inputs, consta
     problem_bar = _add_ends(problem_bar, costate, forward, y_end_bar, fill(trajectory_bar.t_end, trajectory.t_end))
     # A time of observation moves along the solution.
     ts_bar = jax.vmap(lambda t, bar: bar @ forward.slope(just_before(t)))(ts, ys_bar)
-    problem_bar = count_evaluations(problem_bar, evaluations)
+    problem_bar = count_evaluations(spoil(problem_bar, trajectory.result, cotangent), evaluations)
     message = "The backward solve of ContinuousAdjoint failed: raise its max_steps, or loosen its tolerances."
     return eqx.error_if((problem_bar, ts_bar), failed(costate.trajectory.result), message)
 

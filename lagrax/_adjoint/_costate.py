@@ -49,7 +49,7 @@ class Forward(eqx.Module):
         """`t + offset`, on the side of every root on which t is of its mark, and not after t1."""
         roots, time = lax.stop_gradient(root_times(self.problem)), t + offset
         after = t >= self.marks(offset)
-        lower = jnp.max(jnp.where(after, roots, -jnp.inf))
+        lower = jnp.max(jnp.where(after, -previous(-roots), -jnp.inf))
         upper = jnp.min(jnp.where(after, jnp.inf, previous(roots)))
         kept = jnp.minimum(jnp.clip(time, lower, upper), self.dense.t_end)
         return time + lax.stop_gradient(kept - time)
@@ -75,7 +75,7 @@ class Forward(eqx.Module):
         """Where the coefficients of the backward equation may not be smooth, in forward time."""
         delays = self.problem.delays
         ahead = jnp.append(delays, 0)
-        offsets = jnp.concatenate([ahead, (ahead[:, None] - delays).reshape(-1)])
+        offsets = jnp.concatenate([ahead, (ahead[:, None] - delays[None]).reshape(-1)])
         return jax.vmap(self.marks)(offsets).reshape(-1)
 
 
@@ -143,6 +143,7 @@ def solve_costate(forward: Forward, observations: Observations, setup: Setup) ->
         t1=-problem.t0,
         jump_ts=jnp.sort(jnp.concatenate([observations.s, -forward.all_marks()])),
         events=None,
+        history_end=jnp.full_like(problem.t0, jnp.inf),
         unravel=lambda y: y,
         delay_structure=jax.tree.structure([0.0] * problem.delays.size),
         may_jump=True,

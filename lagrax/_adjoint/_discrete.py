@@ -24,7 +24,7 @@ from .._loop import Trajectory, integrate
 from .._problem import Problem
 from .._setup import Setup
 from .._step import start_slope, take_step
-from ._base import AbstractAdjoint, count_evaluations, observe, with_tally, without_tangents
+from ._base import AbstractAdjoint, count_evaluations, observe, spoil, with_tally, without_tangents
 
 
 class DiscreteAdjoint(AbstractAdjoint):
@@ -87,6 +87,7 @@ def _solve_bwd(trajectory: Trajectory, cotangent: Any, perturbed, variables, con
         t_end_bar = fill(cotangent.t_end, trajectory.t_end)
         problem_bar = _move_mesh(trajectory, rows_bar, t_end_bar, problem_bar)
     problem_bar = eqx.tree_at(lambda p: p.y0, problem_bar, problem_bar.y0 + y_bar)
+    problem_bar = spoil(problem_bar, trajectory.result, cotangent)
     return count_evaluations(problem_bar, trajectory.count * setup.method.stages)
 
 
@@ -100,9 +101,10 @@ def _walk_back(trajectory: Trajectory, rows_bar, y_bar, problem: Problem, pertur
     sources, rows = trajectory.sources, trajectory.rows
     cut = nodes * n
 
-    def replay(times, y, coefficients, variables, links, sides, known):
+    def replay(times, y, coefficients, variables, links, pointers, known):
         t, t_end, intervals = times
         problem = eqx.combine(variables, constants)
+        sides = sides_at(sources.times, sources.start, pointers)
         queries = query_times(method, t, t_end, problem.delays)
         delayed = delayed_states(problem, method, queries, links, intervals, coefficients, sides)
         slope = start_slope(problem, t, y, delayed, known)
@@ -112,18 +114,22 @@ def _walk_back(trajectory: Trajectory, rows_bar, y_bar, problem: Problem, pertur
     def transpose_step(i: Int[Array, ""], y_bar, row_bar: Inexact[Array, " row"]):
         link = read(trajectory.links, i)
         links = link[:cut].reshape(nodes, n)
-        sides = sides_at(sources.times, sources.start, link[cut : cut + n])
+        pointers = link[cut : cut + n]
         row = read(rows, i)
         y = row[2 : 2 + problem.y0.size].astype(problem.y0.dtype)
         intervals, coefficients = split_rows(read_rows(rows, links))
         times = (row[0].real, row[1].real, intervals)
         known = None if trajectory.slopes is None else read(trajectory.slopes, i).reshape(method.stages, -1)
         if moving:
-            step = lambda times, y, coefficients, variables: replay(times, y, coefficients, variables, links, sides, known)
+            step = lambda times, y, coefficients, variables: replay(
+                times, y, coefficients, variables, links, pointers, known
+            )
             _, transpose = jax.vjp(step, times, y, coefficients, variables)
             (*ends_bar, intervals_bar), y_bar, coefficients_bar, variables_bar = transpose((y_bar, row_bar))
         else:
-            fixed_times = lambda y, coefficients, variables: replay(times, y, coefficients, variables, links, sides, known)
+            fixed_times = lambda y, coefficients, variables: replay(
+                times, y, coefficients, variables, links, pointers, known
+            )
             _, transpose = jax.vjp(fixed_times, y, coefficients, variables)
             y_bar, coefficients_bar, variables_bar = transpose((y_bar, row_bar))
             ends_bar, intervals_bar = times[:2], jnp.zeros_like(intervals)

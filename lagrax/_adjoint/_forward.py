@@ -1,6 +1,12 @@
 """Forward mode: the loop as it is, for `jax.jvp`, `jax.jacfwd` and nested forward derivatives."""
 
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
 from .._loop import integrate
+from .._solution import failed
 from ._base import AbstractAdjoint, observe, without_tangents
 
 
@@ -14,4 +20,20 @@ class ForwardMode(AbstractAdjoint):
 
     def solve(self, problem, setup, ts):
         trajectory = without_tangents(integrate(problem, setup))
+        ends = (trajectory.rows, trajectory.y_end, trajectory.t_end)
+        rows, y_end, t_end = _spoil(failed(trajectory.result), ends)
+        trajectory = dataclasses.replace(trajectory, rows=rows, y_end=y_end, t_end=t_end)
         return trajectory, observe(trajectory, ts, problem)
+
+
+@jax.custom_jvp
+def _spoil(bad, states):
+    """`states`, whose derivative is NaN if the solve failed."""
+    return states
+
+
+@_spoil.defjvp
+def _spoil_jvp(primals, tangents):
+    bad, states = primals
+    factor = lambda x: jnp.where(bad, jnp.nan, 1.0).astype(x.dtype)
+    return _spoil(bad, states), jax.tree.map(lambda tangent: tangent * factor(tangent), tangents[1])

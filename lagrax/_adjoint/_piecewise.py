@@ -26,7 +26,7 @@ from .._method import method_of
 from .._problem import Problem
 from .._setup import Setup, check_steps
 from .._solution import failed
-from ._base import AbstractAdjoint, count_evaluations, with_tally, without_tangents
+from ._base import AbstractAdjoint, count_evaluations, spoil, with_tally, without_tangents
 from ._pieces import ROUNDING, Pieces, solve_ordinary, start_count
 
 
@@ -109,11 +109,13 @@ def _solve_fwd(perturbed, inputs, constants, setup, backward, n):
             "got a gradient with respect to t0, t1 or ts with PiecewiseAdjoint, expected fixed times: pass "
             "adjoint=lagrax.DiscreteAdjoint()"
         )
-    return _run_forward(Pieces(eqx.combine(inputs[0], constants), n), inputs[1], setup)
+    (trajectory, ys), kept = _run_forward(Pieces(eqx.combine(inputs[0], constants), n), inputs[1], setup)
+    return (trajectory, ys), (kept, trajectory.result)
 
 
 @_solve.def_bwd
-def _solve_bwd(kept: Inexact[Array, "n_and_one d"], cotangent: Any, perturbed, inputs, constants, setup, backward, n):
+def _solve_bwd(residuals: tuple, cotangent: Any, perturbed, inputs, constants, setup, backward, n):
+    kept, result = residuals
     trajectory_bar, ys_bar = cotangent
     variables, ts = inputs
     problem = eqx.combine(variables, constants)
@@ -130,7 +132,7 @@ def _solve_bwd(kept: Inexact[Array, "n_and_one d"], cotangent: Any, perturbed, i
     problem_bar = eqx.tree_at(
         lambda p: (p.y0, p.delays), problem_bar, (problem_bar.y0 + costate, problem_bar.delays + delay_bar)
     )
-    problem_bar = count_evaluations(problem_bar, count.evaluations)
+    problem_bar = count_evaluations(spoil(problem_bar, result, cotangent), count.evaluations)
     message = "A backward solve of PiecewiseAdjoint failed: raise max_steps, or loosen its tolerances."
     return eqx.error_if((problem_bar, jnp.zeros_like(ts)), failed(count.result), message)
 
@@ -205,7 +207,7 @@ def _augmented(theta: Float[Array, ""], state, args, i: int, n: int):
     h, nu, _, _ = state
     moving, fixed, (number, folded, gradients) = args
     pieces = Pieces(eqx.combine(moving, fixed), n)
-    seen = (jnp.arange(i, n, dtype=jnp.int32)[:, None] == number) & (folded >= theta)
+    seen = (jnp.arange(i, n, dtype=jnp.int32)[:, None] == number[None]) & (folded >= theta)[None]
     costates = nu + seen.astype(nu.dtype) @ gradients
     slopes, times, past = pieces.slopes(theta, h), pieces.times(theta, n), pieces.past(h)
 

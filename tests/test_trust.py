@@ -1,0 +1,215 @@
+"""What was once wrong without a word, or failed for the wrong reason: each exact now, or refused."""
+
+import operator
+
+import diffrax as dfx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optimistix as optx
+import pytest
+
+import lagrax as lx
+
+TIGHT = dfx.PIDController(rtol=1e-9, atol=1e-9)
+minus = lambda t, y, z, args: -z
+
+
+def solve(field=minus, t0=0.0, t1=2.0, dt0=None, history=1.0, args=None, solver=None, delay=1.0, **kwargs):
+    solver = dfx.Tsit5() if solver is None else solver
+    kwargs = {"stepsize_controller": TIGHT, "max_steps": 256} | kwargs
+    return lx.ddesolve(lx.DelayTerm(field, delay), solver, t0, t1, dt0, history, args, **kwargs)
+
+
+SIDES = pytest.mark.parametrize("compare", [operator.gt, operator.ge], ids=["after", "from"])
+
+
+@SIDES
+@pytest.mark.parametrize("solver", [dfx.Tsit5(), dfx.Dopri8(), dfx.Kvaerno5()], ids=lambda s: type(s).__name__)
+def test_a_jump_of_the_history(compare, solver):
+    """y' = -H(t - 0.71 - s) cos(t - 0.71 - s): y(0.3) = 1 - sin(0.04), dy/ds = cos(0.04)."""
+
+    def final(s):
+        history = lambda u: jnp.where(compare(u, s), jnp.cos(u - s), 0.0)
+        return solve(t0=0.1, t1=0.3, history=history, y0=1.0, jump_ts=s[None], delay=0.71, solver=solver).ys[0]
+
+    y, slope = jax.jit(jax.value_and_grad(final))(jnp.array(-0.45))
+    np.testing.assert_allclose([y, slope], [1 - np.sin(0.04), np.cos(0.04)], atol=2e-8)
+
+
+@SIDES
+def test_a_jump_of_the_history_with_fixed_steps(compare):
+    history = lambda u: jnp.where(compare(u, -0.45), 1.0, 0.0)
+    options = {"stepsize_controller": dfx.ConstantStepSize(), "solver": dfx.Heun(), "dt0": 0.1}
+    y = solve(t0=0.1, t1=0.3, history=history, y0=1.0, jump_ts=jnp.array([-0.45]), delay=0.71, **options).ys[0]
+    np.testing.assert_allclose(y, 0.96, atol=1e-14)
+
+
+@SIDES
+@pytest.mark.parametrize(
+    ("adjoint", "solver"),
+    [
+        (lx.ContinuousAdjoint(), dfx.Tsit5()),
+        (lx.DiscreteAdjoint(), dfx.Kvaerno5()),
+        (lx.DiscreteAdjoint(), dfx.Kvaerno4()),
+        (lx.DiscreteAdjoint(), dfx.Dopri5()),
+    ],
+    ids=["continuous", "Kvaerno5", "Kvaerno4", "Dopri5"],
+)
+def test_a_jump_of_the_field(compare, adjoint, solver):
+    """y' = H(t - s) cos t - y(t - 1): y(2) = -1/2 + sin 2 - sin s - ∫ …, dy/ds = -cos s + (1 - s) cos s = -s cos s."""
+    field = lambda t, y, z, s: jnp.where(compare(t, s), jnp.cos(t), 0.0) - z
+    options = {"adjoint": adjoint, "solver": solver, "saveat": dfx.SaveAt(ts=jnp.array([2.0]))}
+    final = lambda s: solve(field, args=s, jump_ts=s[None], **options).ys[0]
+    y, slope = jax.jit(jax.value_and_grad(final))(jnp.array(0.7))
+    inside = np.cos(0.7) - np.cos(1) - 0.3 * np.sin(0.7)
+    np.testing.assert_allclose(y, -0.5 + np.sin(2) - np.sin(0.7) - inside, atol=2e-7)
+    np.testing.assert_allclose(slope, -0.7 * np.cos(0.7), atol=2e-6)
+
+
+def test_many_declared_jumps():
+    """As many as one likes: none is dropped."""
+    n = 4200
+    times, values = np.linspace(-0.999, -0.001, n), np.sin(40 * np.linspace(-1, 0, n + 1))
+    history = lambda t: jnp.asarray(values)[jnp.searchsorted(jnp.asarray(times), t, side="right")]
+    options = {"jump_ts": jnp.asarray(times), "max_steps": 10_000, "y0": 1.0}
+    y = solve(
+        t1=1.0, dt0=0.1, history=history, solver=dfx.Euler(), stepsize_controller=dfx.ConstantStepSize(), **options
+    ).ys[0]
+    np.testing.assert_allclose(y, 1 - np.sum(np.diff([-1, *times, 0]) * values), atol=1e-11)
+
+
+def test_continuing_after_the_end_is_refused():
+    first = solve(saveat=dfx.SaveAt(dense=True))
+    with pytest.raises(ValueError, match=r"t0 = 3\.0, expected at most 2\.0, where the solution to be continued ends"):
+        solve(t0=3.0, t1=4.0, history=first)
+    late = jax.jit(lambda t0: solve(t0=t0, t1=4.0, history=first, throw=False).result)(3.0)
+    assert late == lx.RESULTS.bad_history
+
+
+def test_nothing_is_known_after_the_end():
+    dense = solve(saveat=dfx.SaveAt(dense=True))
+    assert jnp.isnan(dense.evaluate(2.1)) and jnp.isnan(dense.derivative(jnp.array(50.0)))
+    np.testing.assert_allclose([dense.evaluate(2.0), dense.evaluate(2 * (1 + 2e-16))], -0.5, atol=1e-9)
+    np.testing.assert_allclose(dense.derivative(2.0), 0.0, atol=1e-8)
+
+
+def test_the_start_of_a_run_that_is_continued():
+    """y = 1 on [s, s + 1], y(2) = 1 - (2 - s - 1): its derivative with respect to s is 1."""
+    dense = dfx.SaveAt(dense=True)
+
+    def final(s):
+        first = solve(t0=s, t1=1.0, history=0.0, y0=1.0, saveat=dense)
+        second = solve(t0=1.0, t1=1.3, history=first, saveat=dense)
+        return solve(t0=1.3, t1=2.0, history=second).ys[0]
+
+    y, slope = jax.jit(jax.value_and_grad(final))(0.5)
+    np.testing.assert_allclose([y, slope], [0.5, 1.0], atol=1e-8)
+
+
+def test_the_last_of_ts_is_t1():
+    """y(2.5) depends on when it is observed, y'(2.5) = 0.375, and not on how much further the solve goes."""
+    final = lambda t, t1: solve(t1=t1, saveat=dfx.SaveAt(ts=jnp.stack([t / 2, t]))).ys[1]
+    slopes = jax.jit(jax.grad(final, (0, 1)))
+    np.testing.assert_allclose(slopes(2.5, 2.5), [0.375, 0.0], atol=1e-7)
+    np.testing.assert_allclose(slopes(2.5, 2.6), [0.375, 0.0], atol=1e-7)
+
+
+@pytest.mark.parametrize("solver", [dfx.Tsit5(), dfx.Kvaerno5()], ids=["explicit", "implicit"])
+def test_the_history_is_never_asked_after_t0(solver):
+    """Where it may not be defined, as here; neither by the choice of the first step nor beside a shorter delay."""
+    history = lambda t: 1 + (-t) ** 1.5
+    field = lambda t, y, z, args: -0.01 * z[0] - args * z[1]
+    options = {"t1": 0.05, "history": history, "solver": solver, "max_steps": 1024}
+    final = lambda a, delay: solve(field, args=a, delay=(delay, 1.0), **options).ys[0]
+    y, slopes = jax.jit(jax.value_and_grad(final, (0, 1)))(0.1, 1e-2)
+    # To first order in what changes within so short a time: y' = -0.01 - 0.1 φ(t - 1).
+    np.testing.assert_allclose(y, 1 - 0.05 * 0.01 - 0.1 * 0.05 * 2 + 0.1 * 1.5 * 0.05**2 / 2, atol=2e-5)
+    assert jnp.all(jnp.isfinite(jnp.stack(slopes)))
+
+
+def test_nan_of_the_history_is_named():
+    """Also if only the trial step that selects the first one meets it."""
+    history = lambda t: jnp.where(t < -0.5, 1.0, jnp.nan)
+    sol = solve(history=history, y0=1.0, throw=False)
+    assert sol.result == lx.RESULTS.field_nonfinite and 0.4 < sol.stats["t_reached"] <= 0.5 + 1e-6
+
+
+AT_RUN_TIME = {
+    "state": (lambda x: solve(y0=1 + x, throw=False), jnp.nan, lx.RESULTS.bad_state),
+    "first step": (lambda x: solve(dt0=0.1 + x, throw=False), -1.0, lx.RESULTS.bad_dt0),
+    "first step NaN": (
+        lambda x: solve(dt0=0.1 + x, throw=False, stepsize_controller=dfx.ConstantStepSize()), jnp.nan, lx.RESULTS.bad_dt0
+    ),
+    "jump": (lambda x: solve(jump_ts=x[None], throw=False), jnp.nan, lx.RESULTS.bad_jumps),
+    "late": (lambda x: solve(t0=x, t1=x + 400.0, delay=40.0, throw=False), 1e16, lx.RESULTS.bad_precision),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", AT_RUN_TIME)
+def test_bad_values_at_run_time(name):
+    run, value, expected = AT_RUN_TIME[name]
+    assert jax.jit(lambda x: run(x).result)(jnp.array(value)) == expected
+
+
+def test_a_first_step_below_the_spacing_of_time():
+    sol = solve(t0=1.0, t1=2.0, dt0=1e-30)
+    np.testing.assert_allclose(sol.ys[0], 0.0, atol=1e-12)
+    assert sol.stats["num_steps"] < 40
+
+
+FAILING = {
+    "too few steps": dict(max_steps=3),
+    "a delay that is negative": dict(delay=lambda a: a - 5),
+    "NaN": dict(field=lambda t, y, z, a: -a * z + jnp.where(t > 0.5, jnp.nan, 0.0)),
+}
+
+
+@pytest.mark.parametrize("adjoint", [lx.DiscreteAdjoint(), lx.ForwardMode()], ids=["reverse", "forward"])
+@pytest.mark.parametrize("name", FAILING)
+def test_a_failed_solve_has_no_gradient(name, adjoint):
+    """NaN, but zero where the loss leaves failed solves out."""
+    options = dict(FAILING[name])
+    delay = options.pop("delay", lambda a: 1.0)
+    field = options.pop("field", lambda t, y, z, a: -a * z)
+    run = lambda a: solve(field, args=a, delay=delay(a), adjoint=adjoint, throw=False, **options)
+    transform = jax.grad if isinstance(adjoint, lx.DiscreteAdjoint) else jax.jacfwd
+    assert jnp.isnan(jax.jit(transform(lambda a: run(a).ys[0]))(1.0))
+    if isinstance(adjoint, lx.DiscreteAdjoint):
+        kept = lambda a: jnp.where(run(a).result == lx.RESULTS.successful, run(a).ys[0], 0.0)
+        assert jax.jit(transform(kept))(1.0) == 0.0
+
+
+def test_an_event_that_starts_at_zero():
+    """y = cos t: the next time that y = 1 is crossed downwards never comes, and sin t = 0 is met at π."""
+    delay = jnp.pi / 2
+    options = {"history": jnp.cos, "delay": delay, "t1": 5.0, "max_steps": 256}
+    root = optx.Newton(1e-10, 1e-10)
+    sol = solve(event=dfx.Event(lambda t, y, args, **kwargs: jnp.sin(t), root), **options)
+    np.testing.assert_allclose(sol.ts[0], np.pi, atol=1e-9)
+    sol = solve(event=dfx.Event(lambda t, y, args, **kwargs: y - 1, root), throw=False, **options)
+    assert sol.result == lx.RESULTS.successful
+
+
+def test_an_event_where_the_step_ends_level():
+    """y = 1 - t, then y' = 0 at t = 2, where the step ends in which y = ε - 0 is found: Newton's method needs a guess."""
+    event = dfx.Event(lambda t, y, args, **kwargs: y + 1e-15, optx.Newton(1e-10, 1e-10))
+    np.testing.assert_allclose(solve(event=event).ts[0], 1.0, atol=1e-9)
+
+
+def test_rank_promotion_may_be_forbidden():
+    with jax.numpy_rank_promotion("raise"):
+        final = lambda y0, tau: jnp.sum(
+            solve(history=y0, y0=y0 + 1, delay=(tau, 0.7), field=lambda t, y, z, a: -z[0] * z[1]).ys
+        )
+        slopes = jax.jit(jax.grad(final, (0, 1)))(jnp.array([[1.0, 2.0]]), 1.0)
+        assert all(jnp.all(jnp.isfinite(slope)) for slope in slopes)
+
+
+def test_a_costate_is_compiled_once(caplog):
+    costate = lambda sol, gradient: lx.ContinuousAdjoint(dfx.Tsit5(), TIGHT).costate(sol, jnp.array([2.0]), gradient)(1.0)
+    sol = solve(saveat=dfx.SaveAt(dense=True), max_steps=78)  # a shape that no other test has compiled
+    costate(sol, jnp.array([1.0]))
+    with jax.log_compiles():
+        costate(sol, jnp.array([3.0]))
+    assert not [record for record in caplog.records if "Finished XLA compilation" in record.message]
