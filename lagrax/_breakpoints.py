@@ -127,7 +127,19 @@ def _candidates(sources: Sources, problem: Problem) -> tuple[Float[Array, " n"],
     root = read_each(roots, read_each(sources.roots, parents)) if jumps else problem.t0
     echoes = root + counts.astype(problem.delays.dtype) @ problem.delays
     declared = jnp.where(sources.next_jump < jumps, read(roots, sources.next_jump), jnp.inf)
+    if jumps:
+        # An echo a few floats beside a declared jump is one with it: between the two there is no room for a step that would
+        # see the field on the right side.
+        passed = jnp.where(sources.next_jump > 0, read(roots, jnp.maximum(sources.next_jump - 1, 0)), -jnp.inf)
+        for mark in lax.stop_gradient((passed, declared)):
+            near = jnp.abs(echoes - mark) <= _rounding(echoes, problem)
+            echoes = jnp.where(near, echoes + lax.stop_gradient(mark - echoes), echoes)
     return jnp.where(sources.pointers < sources.size, echoes, jnp.inf), declared
+
+
+def _rounding(time: Float[Array, "*times"], problem: Problem) -> Float[Array, "*times"]:
+    """How far apart the times of breakpoints may be that differ by rounding alone."""
+    return 8 * jnp.finfo(time.dtype).eps * jnp.maximum(jnp.abs(time), jnp.max(problem.delays))
 
 
 def kinks_to_continue(sources: Sources, problem: Problem, t_end: Float[Array, ""], most: int) -> Float[Array, " most"]:
@@ -183,8 +195,7 @@ def pass_breakpoint(sources: Sources, problem: Problem, deepest: int) -> tuple[S
     declared = jump_time <= echo_time
     time = jnp.where(declared, jump_time, echo_time)
     alone = read(parent_levels, first) == JUMP
-    near = 8 * jnp.finfo(time.dtype).eps * jnp.maximum(jnp.abs(time), jnp.max(problem.delays))
-    together = (echoes <= time + near) & (parent_levels > JUMP) & ~alone
+    together = (echoes <= time + _rounding(time, problem)) & (parent_levels > JUMP) & ~alone
     hit = ~declared & (is_first | together)
 
     level = jnp.where(declared, JUMP if problem.impulsive else KINK, jnp.min(jnp.where(hit, parent_levels + 1, deepest)))

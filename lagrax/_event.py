@@ -48,32 +48,32 @@ def triggered(old: PyTree[Array], new: PyTree[Array], directions: PyTree[Any]) -
 def locate_event(event: dfx.Event, problem, args, trajectory):
     """(t, y, result) at the root of the condition that stopped the solve, inside the last step; differentiable.
 
-    Without a root finder, or when nothing triggered, the end of the last step.
+    Without a root finder, or when nothing crossed zero inside the step, its end.
     """
     t_end, y_end, result = trajectory.t_end, trajectory.y_end, trajectory.result
     if event.root_finder is None:
         return t_end, y_end, result
     row = trajectory.rows[jnp.maximum(trajectory.count - 1, 0)]
+    lower, upper = row_start(row), row_end(row)
     state = lambda t: evaluate(*split_rows(row), t, problem.y0.dtype, problem.y0.size)
     mask = jax.tree.leaves(trajectory.event_mask)
-    happened = jnp.any(jnp.stack(mask))
 
-    def residual(t, _):
+    def condition(t):
+        """The one that stopped the solve, if it is a number; else zero."""
         values = jax.tree.leaves(event_values(event.cond_fn, t, problem.unravel(state(t)), args))
-        out = t - t_end
-        for hit, value in zip(mask, values, strict=True):
-            if value.dtype != jnp.bool_:
-                out = jnp.where(hit, value.astype(t.dtype), out)
-        return out
+        numbers = [(hit, value) for hit, value in zip(mask, values, strict=True) if value.dtype != jnp.bool_]
+        return sum((jnp.where(hit, value.astype(t.dtype), 0) for hit, value in numbers), jnp.zeros_like(t))
 
-    lower, upper = row_start(row), row_end(row)
-    # Where a line between both ends crosses zero: from the end itself, Newton's method fails if the slope there is zero.
-    before, after = residual(lower, None), residual(upper, None)
-    share = jnp.where(before * after < 0, before / (before - after), 1)
+    before, after = condition(lower), condition(upper)
+    crosses = (trajectory.count > 0) & (before * after < 0)
+    # A finder is given something to find in any case. Its guess is where a line between both ends crosses zero: from the
+    # end itself, Newton's method fails if the slope there is zero.
+    residual = lambda t, _: jnp.where(crosses, condition(t), t - (lower + upper) / 2)
+    share = jnp.where(crosses, before / jnp.where(crosses, before - after, 1), 0.5)
     guess = lax.stop_gradient(lower + share * (upper - lower))
     bounds = {"lower": lower, "upper": upper}
     found: optx.Solution = optx.root_find(residual, event.root_finder, guess, options=bounds, throw=False)
-    lost = happened & (found.result != optx.RESULTS.successful)
+    lost = crosses & (found.result != optx.RESULTS.successful)
     result = RESULTS.where(lost, RESULTS.promote(found.result), result)
-    t = jnp.where(happened, found.value, t_end)
-    return t, jnp.where(happened, state(t), y_end), result
+    t = jnp.where(crosses, found.value, t_end)
+    return t, jnp.where(crosses, state(t), y_end), result

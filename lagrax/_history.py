@@ -118,16 +118,16 @@ def find_rows(
     pointers: Int[Array, " n"],
     queries: Float[Array, "nodes n"],
     sides: Sides,
-    count: Int[Array, ""],
+    last: Int[Array, ""],
 ) -> Int[Array, "nodes n"]:
     """The row that holds each query: the last that starts no later, kept between the delay's two breakpoints.
 
-    `starts` are the start times of the rows from `pointers` on; `count` is the number of rows written.
+    `starts` are the start times of the rows from `pointers` on; `last` is the last row written that is not of length zero.
     """
     queries = jnp.maximum(queries, sides.lower[None])
     inside = (starts[None] <= queries[..., None]) & (starts < sides.upper[:, None])[None]
     found = pointers[None] + jnp.sum(inside, axis=-1, dtype=jnp.int32) - 1
-    return jnp.where(sides.initial[None], INITIAL_FUNCTION, jnp.clip(found, 0, jnp.maximum(count - 1, 0)))
+    return jnp.where(sides.initial[None], INITIAL_FUNCTION, jnp.clip(found, 0, last))
 
 
 def query_times(method: Method, t, t_end, delays: Float[Array, " n"]) -> Float[Array, "nodes n"]:

@@ -103,6 +103,8 @@ class Carry(eqx.Module):
     links: Any
     slopes: Any
     count: Int[Array, ""]
+    last: Int[Array, ""]
+    """The last row that is not of length zero, as between breakpoints that coincide: those have no slope to be read."""
     attempts: Int[Array, ""]
     arrived: Bool[Array, ""]
     result: RESULTS
@@ -185,6 +187,7 @@ def _start(problem: Problem, setup: Setup) -> Carry:
         links=jnp.zeros((setup.max_steps, nodes * n + n + 1), jnp.int32) if setup.record else None,
         slopes=_room_for_slopes(problem, setup),
         count=zero,
+        last=zero,
         attempts=zero,
         arrived=jnp.array(False),
         result=_first_result(happened, problem, setup),
@@ -236,7 +239,7 @@ def _first_step(problem: Problem, setup: Setup) -> tuple[Float[Array, ""], PyTre
 
 
 def _plan(
-    t, target, rows, starts, pointers: Int[Array, " n"], count, segment: Segment, problem: Problem, setup: Setup
+    t, target, rows, starts, pointers: Int[Array, " n"], last, segment: Segment, problem: Problem, setup: Setup
 ) -> Plan:
     """Where the next step ends, and the delayed states that its stages will see."""
     method, delays = setup.method, problem.delays
@@ -252,7 +255,7 @@ def _plan(
     t_end = jnp.where(t_end == segment.end, segment.end, t_end)
 
     queries = query_times(method, t, t_end, delays)
-    links = find_rows(window, pointers, queries, segment.sides, count)
+    links = find_rows(window, pointers, queries, segment.sides, last)
     delayed = delayed_states(problem, method, queries, links, *split_rows(read_rows(rows, links)), segment.sides)
     return Plan(t_end, target, links, delayed)
 
@@ -287,7 +290,8 @@ def _iterate(carry: Carry, segment: Segment, reading: Int[Array, " n"], problem:
     # The past is read forwards: the next step starts searching where this one last looked.
     pointers = jnp.maximum(kept(plan.links[method.last_node], plan.links[0]), 0)
     target = jnp.where(active, target, plan.target)
-    next_plan = _plan(t, target, rows, starts, pointers, count, segment, problem, setup)
+    last = jnp.where(keep & (plan.t_end > carry.t), carry.count, carry.last)
+    next_plan = _plan(t, target, rows, starts, pointers, last, segment, problem, setup)
     slope = step.slope_end if method.reuses_last else start_slope(problem, t, y, next_plan.delayed)
     slope = kept(slope, carry.slope)
     result = RESULTS.where(keep & ~jnp.all(jnp.isfinite(slope)), RESULTS.field_nonfinite, result)
@@ -302,6 +306,7 @@ def _iterate(carry: Carry, segment: Segment, reading: Int[Array, " n"], problem:
         links=links,
         slopes=slopes,
         count=count,
+        last=last,
         attempts=carry.attempts + active.astype(jnp.int32),
         arrived=carry.arrived | keep & (plan.t_end == segment.end),
         result=RESULTS.where(active, result, carry.result),
@@ -326,7 +331,7 @@ def _enter(carry: Carry, old: Sources, problem: Problem, setup: Setup) -> tuple[
         links = lax.dynamic_update_slice(links, depends_on.reshape(1, 1), last)
 
     pointers = jnp.maximum(carry.plan.links[0], 0)
-    plan = _plan(carry.t, carry.plan.target, carry.rows, carry.starts, pointers, carry.count, segment, problem, setup)
+    plan = _plan(carry.t, carry.plan.target, carry.rows, carry.starts, pointers, carry.last, segment, problem, setup)
     # The carried slope is the limit from the left, and at t0 there is none yet.
     fresh = (sources.jumps > old.jumps) | (carry.attempts == 0)
     start = lambda: jnp.where(fresh, start_slope(problem, carry.t, carry.y, plan.delayed), carry.slope)

@@ -9,13 +9,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Float, Inexact, Int, PyTree
+from jaxtyping import Array, Bool, Float, Inexact, Int, PyTree
 
 from .._history import evaluate, split_rows, step_index
 from .._loop import Trajectory
 from .._problem import Problem
 from .._setup import Setup
-from .._solution import RESULTS, failed
 
 
 class AbstractAdjoint(eqx.Module):
@@ -60,10 +59,15 @@ def without_tangents(trajectory: Trajectory) -> Trajectory:
     return jax.tree.map(cut, trajectory)
 
 
-def spoil(bar: PyTree, result: RESULTS, cotangent: PyTree) -> PyTree:
-    """The gradient of a solve that failed: NaN, unless nothing asked for it (as where a loss leaves out failed lanes)."""
+def is_asked(cotangent: PyTree) -> Bool[Array, ""]:
+    """Whether any of the cotangents is not zero."""
     asked = [jnp.any(leaf != 0) for leaf in jax.tree.leaves(cotangent) if eqx.is_inexact_array(leaf)]
-    bad = failed(result) & jnp.any(jnp.stack([jnp.array(False), *asked]))
+    return jnp.any(jnp.stack(asked)) if asked else jnp.array(False)
+
+
+def spoil(bar: PyTree, bad: Bool[Array, ""]) -> PyTree:
+    """NaN for what is the gradient of a solve that failed; not where nothing asks for it, as a loss that leaves out failed
+    lanes."""
     return jax.tree.map(lambda x: jnp.where(bad, jnp.full_like(x, jnp.nan), x) if eqx.is_inexact_array(x) else x, bar)
 
 

@@ -30,7 +30,7 @@ from .._neighbours import just_after, just_before
 from .._problem import Problem
 from .._setup import Setup, check_steps, make_setup
 from .._solution import DenseSolution, failed
-from ._base import AbstractAdjoint, count_evaluations, observe, spoil, with_tally, without_tangents
+from ._base import AbstractAdjoint, count_evaluations, is_asked, observe, spoil, with_tally, without_tangents
 from ._costate import Costate, Forward, gather_observations, solve_costate
 
 
@@ -141,7 +141,7 @@ def _solve_bwd(trajectory: Trajectory, cotangent: Any, perturbed, inputs, consta
     problem_bar = _add_ends(problem_bar, costate, forward, y_end_bar, fill(trajectory_bar.t_end, trajectory.t_end))
     # A time of observation moves along the solution.
     ts_bar = jax.vmap(lambda t, bar: bar @ forward.slope(just_before(t)))(ts, ys_bar)
-    problem_bar = count_evaluations(spoil(problem_bar, trajectory.result, cotangent), evaluations)
+    problem_bar = count_evaluations(spoil(problem_bar, failed(trajectory.result) & is_asked(cotangent)), evaluations)
     message = "The backward solve of ContinuousAdjoint failed: raise its max_steps, or loosen its tolerances."
     return eqx.error_if((problem_bar, ts_bar), failed(costate.trajectory.result), message)
 

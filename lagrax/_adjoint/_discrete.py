@@ -23,8 +23,9 @@ from .._kernel import in_one_kernel
 from .._loop import Trajectory, integrate
 from .._problem import Problem
 from .._setup import Setup
+from .._solution import failed
 from .._step import start_slope, take_step
-from ._base import AbstractAdjoint, count_evaluations, observe, spoil, with_tally, without_tangents
+from ._base import AbstractAdjoint, count_evaluations, is_asked, observe, spoil, with_tally, without_tangents
 
 
 class DiscreteAdjoint(AbstractAdjoint):
@@ -81,18 +82,21 @@ def _solve_bwd(trajectory: Trajectory, cotangent: Any, perturbed, variables, con
     problem = eqx.combine(variables, constants)
     # What is not differentiated costs nothing: most often that is the times, and with them the motion of the mesh.
     moving = any(jax.tree.leaves((perturbed.delays, perturbed.t0, perturbed.t1, perturbed.jump_ts)))
-    rows_bar, y_bar, total = in_one_kernel(_walk_back, trajectory, rows_bar, y_bar, problem, perturbed, moving, setup)
+    asked = is_asked((cotangent.rows, cotangent.t_end))
+    rows_bar, y_bar, total, bad = in_one_kernel(
+        _walk_back, trajectory, rows_bar, y_bar, asked, problem, perturbed, moving, setup
+    )
     problem_bar = eqx.combine(total, jax.tree.map(jnp.zeros_like, variables))
     if moving:
         t_end_bar = fill(cotangent.t_end, trajectory.t_end)
-        problem_bar = _move_mesh(trajectory, rows_bar, t_end_bar, problem_bar)
+        problem_bar = _move_mesh(trajectory, rows_bar, t_end_bar, bad, problem_bar)
     problem_bar = eqx.tree_at(lambda p: p.y0, problem_bar, problem_bar.y0 + y_bar)
-    problem_bar = spoil(problem_bar, trajectory.result, cotangent)
     return count_evaluations(problem_bar, trajectory.count * setup.method.stages)
 
 
-def _walk_back(trajectory: Trajectory, rows_bar, y_bar, problem: Problem, perturbed: Any, moving: bool, setup: Setup):
-    """Cotangents of the rows (with `moving`, complete in their times too), of y0 and of the problem's perturbed leaves."""
+def _walk_back(trajectory: Trajectory, rows_bar, y_bar, asked, problem: Problem, perturbed: Any, moving: bool, setup: Setup):
+    """Cotangents of the rows (with `moving`, complete in their times too), of y0 and of the problem's perturbed leaves, and
+    whether they are NaN because the solve failed. `asked`: whether `rows_bar` or another cotangent is not zero."""
     method, n, nodes = setup.method, problem.delays.size, len(setup.method.nodes)
     # (`perturbed` has the structure of the variables alone.)
     variables, constants = eqx.partition(problem, eqx.is_inexact_array)
@@ -156,8 +160,9 @@ def _walk_back(trajectory: Trajectory, rows_bar, y_bar, problem: Problem, pertur
     last = jnp.maximum(trajectory.count - 1, 0)
     steps = unvmap_max(trajectory.count)
     init = (jnp.zeros((), jnp.int32), y_bar, read(rows_bar, last), rows_bar, zeros)
+    bad = failed(trajectory.result) & (asked | jnp.any(y_bar != 0))
     _, y_bar, _, rows_bar, total = lax.while_loop(lambda carry: carry[0] < steps, body, init)
-    return rows_bar, y_bar, total
+    return rows_bar, *spoil((y_bar, total), bad), bad
 
 
 def _add_rows(rows, numbers: Int[Array, " k"], values: Inexact[Array, "k row"]):
@@ -171,7 +176,7 @@ def _add_rows(rows, numbers: Int[Array, " k"], values: Inexact[Array, "k row"]):
     return lax.fori_loop(jnp.int32(0), jnp.int32(len(numbers)), add, rows)
 
 
-def _move_mesh(trajectory: Trajectory, rows_bar, t_end_bar, problem_bar: Problem) -> Problem:
+def _move_mesh(trajectory: Trajectory, rows_bar, t_end_bar, bad, problem_bar: Problem) -> Problem:
     """Hands the cotangents of the mesh points on to the delays, the declared jumps, t0 and t1."""
     count, steps = trajectory.count, jnp.arange(len(trajectory.links), dtype=jnp.int32)
     taken = lambda x: jnp.where(steps < count, x, 0)
@@ -179,13 +184,10 @@ def _move_mesh(trajectory: Trajectory, rows_bar, t_end_bar, problem_bar: Problem
     # Mesh point i + 1 ends step i and starts step i + 1.
     points_bar = ends_bar + jnp.append(starts_bar[1:], 0) + jnp.where(steps == count - 1, t_end_bar, 0)
     delays_bar, roots_bar, t1_bar = mesh_cotangents(trajectory.sources, trajectory.links[:, -1], taken(points_bar))
-    return eqx.tree_at(
-        lambda p: (p.delays, p.t0, p.t1, p.jump_ts),
-        problem_bar,
-        (
-            problem_bar.delays + delays_bar,
-            problem_bar.t0 + roots_bar[-1] + starts_bar[0],
-            problem_bar.t1 + t1_bar,
-            problem_bar.jump_ts + roots_bar[:-1],
-        ),
+    moved = (
+        problem_bar.delays + delays_bar,
+        problem_bar.t0 + roots_bar[-1] + starts_bar[0],
+        problem_bar.t1 + t1_bar,
+        problem_bar.jump_ts + roots_bar[:-1],
     )
+    return eqx.tree_at(lambda p: (p.delays, p.t0, p.t1, p.jump_ts), problem_bar, spoil(moved, bad))

@@ -26,7 +26,7 @@ from .._method import method_of
 from .._problem import Problem
 from .._setup import Setup, check_steps
 from .._solution import failed
-from ._base import AbstractAdjoint, count_evaluations, spoil, with_tally, without_tangents
+from ._base import AbstractAdjoint, count_evaluations, is_asked, spoil, with_tally, without_tangents
 from ._pieces import ROUNDING, Pieces, solve_ordinary, start_count
 
 
@@ -132,7 +132,7 @@ def _solve_bwd(residuals: tuple, cotangent: Any, perturbed, inputs, constants, s
     problem_bar = eqx.tree_at(
         lambda p: (p.y0, p.delays), problem_bar, (problem_bar.y0 + costate, problem_bar.delays + delay_bar)
     )
-    problem_bar = count_evaluations(spoil(problem_bar, result, cotangent), count.evaluations)
+    problem_bar = count_evaluations(spoil(problem_bar, failed(result) & is_asked(cotangent)), count.evaluations)
     message = "A backward solve of PiecewiseAdjoint failed: raise max_steps, or loosen its tolerances."
     return eqx.error_if((problem_bar, jnp.zeros_like(ts)), failed(count.result), message)
 
