@@ -171,6 +171,7 @@ def _known() -> dict[str, Any]:
     known["diffrax.save_y"] = dfx.SubSaveAt(t1=True).fn
     known["diffrax.use_stepsize_tol"] = use_stepsize_tol
     known["equinox.nn.identity"] = inspect.signature(eqx.nn.MLP).parameters["final_activation"].default
+    dir(sys.modules["lagrax"])  # loads its names, which are not there before their first use
     own = [name for name in list(sys.modules) if name.startswith("lagrax.")]
     for namespace in dict.fromkeys((*_NAMESPACES, *own)):
         for name, item in list(vars(sys.modules[namespace]).items()) if namespace in sys.modules else ():

@@ -1,4 +1,8 @@
-"""The command `lagrax`: parses arguments, prints; what it does is in `lagrax.experiments`."""
+"""The command `lagrax`: parses arguments, prints; what it does is in `lagrax.experiments`.
+
+That package needs JAX, which takes a second or more to import: it is imported where something is to be computed, and not
+for help, the version or a mistyped command.
+"""
 
 import argparse
 import shlex
@@ -6,9 +10,10 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
-from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ._choices import ADJOINTS, EXPERIMENTS, PRESETS, SOLVERS, UserError, pick
 
 if TYPE_CHECKING:
     from .experiments import Options
@@ -40,8 +45,6 @@ _IMAGES = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns the exit code: 0, 1 for an error, 2 for a wrong command line, 130 for Ctrl-C."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    from .experiments import UserError
-
     try:
         options = _parse(words)
         return options.command(options)
@@ -54,6 +57,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _reproduce(given: argparse.Namespace) -> int:
+    for name in given.names:
+        pick("experiment", name, (*EXPERIMENTS, "all"))
+    if not given.names and not given.resume:
+        raise UserError(f"which experiment? Name one or more of {', '.join(EXPERIMENTS)}, or all")
     from . import experiments
     from .experiments import _collect, _processes
 
@@ -88,7 +95,7 @@ def _reproduce(given: argparse.Namespace) -> int:
 
 def _options(name: str, given: argparse.Namespace, names: Sequence[str]) -> "Options":
     """What was asked of one of the experiments: those of images are for images alone."""
-    from .experiments import Options, UserError
+    from .experiments import Options
 
     own = {option: getattr(given, option) for option in _IMAGES if getattr(given, option) is not None}
     if own and "images" not in names:
@@ -101,7 +108,7 @@ def _options(name: str, given: argparse.Namespace, names: Sequence[str]) -> "Opt
 
 
 def _print_table(given: argparse.Namespace) -> int:
-    from .experiments import UserError, _image_models, pick
+    from .experiments import _image_models
 
     pick("table", given.table, ("parameters",))
     if given.names != ["images"]:
@@ -126,8 +133,8 @@ def _say_how_to_resume(names: Sequence[str], given: argparse.Namespace) -> None:
 def _list(given: argparse.Namespace) -> int:
     from . import experiments
 
-    width = max(map(len, experiments.NAMES)) + 2
-    for name in experiments.NAMES:
+    width = max(map(len, EXPERIMENTS)) + 2
+    for name in EXPERIMENTS:
         experiment = experiments.load(name)
         print(f"{name:<{width}}{experiment.title}")
         print(_wrapped(experiment.about, " " * width))
@@ -169,6 +176,14 @@ def _wrapped(text: str, indent: str) -> str:
     return textwrap.fill(text, max(width, 40), initial_indent=indent, subsequent_indent=indent)
 
 
+class _Version(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
+        from importlib.metadata import version
+
+        print(f"lagrax {version('lagrax')}")
+        parser.exit()
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """One sentence, in the place of the whole usage."""
@@ -177,13 +192,10 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parse(words: list[str]) -> argparse.Namespace:
-    from .experiments import pick
-    from .experiments._options import ADJOINTS, PRESETS, SOLVERS
-
     raw = argparse.RawDescriptionHelpFormatter
     parser = _Parser("lagrax", description="Neural delay differential equations: reproduce the paper.", epilog=_EXAMPLES,
                      formatter_class=raw)  # fmt: skip
-    parser.add_argument("--version", action="version", version=f"lagrax {version('lagrax')}")
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     reproduce = commands.add_parser("reproduce", help="run experiments of the paper", description=_REPRODUCE,
@@ -236,12 +248,10 @@ def _add_images(reproduce: argparse.ArgumentParser) -> None:
     group.add_argument("--process", type=int, metavar="I", help="which one this is, from 0")
 
 
-def _one_of(what: str, names: Sequence[str] | dict) -> Callable[[str], str]:
-    from .experiments import UserError, pick
-
+def _one_of(what: str, names: Sequence[str]) -> Callable[[str], str]:
     def convert(text: str) -> str:
         try:
-            return pick(what, text, tuple(names))
+            return pick(what, text, names)
         except UserError as error:
             raise argparse.ArgumentTypeError(str(error)) from None
 

@@ -9,10 +9,7 @@ from typing import Any
 import diffrax as dfx
 
 from .._adjoint import AbstractAdjoint
-
-
-class UserError(Exception):
-    """Something the user can put right, said in one sentence; the command line prints it without a traceback."""
+from .._choices import UserError as UserError
 
 
 @dataclasses.dataclass(frozen=True)

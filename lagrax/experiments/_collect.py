@@ -21,10 +21,6 @@ def plan(given: Sequence[str], resume: str | None, out: Path) -> tuple[list[str]
     if resume:
         return _one(given, Path(resume))
     names = list(dict.fromkeys(NAMES if "all" in given else given))
-    for name in names:
-        pick("experiment", name, (*NAMES, "all"))
-    if not names:
-        raise UserError(f"which experiment? Name one or more of {', '.join(NAMES)}, or all")
     if resume is None:
         return names, {}
     folders = {name: folder for name in names if (folder := _folder.newest_unfinished(out, name)) is not None}

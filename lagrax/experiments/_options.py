@@ -1,29 +1,22 @@
 """From what the user typed to a run's configuration, and from there to the `Settings` of an experiment."""
 
 import dataclasses
-import difflib
 import json
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import diffrax as dfx
 
+from .. import _choices
 from .._adjoint import ContinuousAdjoint, DiscreteAdjoint, PiecewiseAdjoint
+from .._choices import PRESETS as PRESETS
+from .._choices import pick as pick
 from ._base import Experiment, Settings, UserError
 
-PRESETS = ("smoke", "default", "paper")
-ADJOINTS = {"discrete": DiscreteAdjoint, "continuous": ContinuousAdjoint, "piecewise": PiecewiseAdjoint}
-SOLVERS = {
-    "heun": dfx.Heun,
-    "bosh3": dfx.Bosh3,
-    "tsit5": dfx.Tsit5,
-    "dopri5": dfx.Dopri5,
-    "dopri8": dfx.Dopri8,
-    "kvaerno3": dfx.Kvaerno3,
-    "kvaerno5": dfx.Kvaerno5,
-}
+ADJOINTS = dict(zip(_choices.ADJOINTS, (DiscreteAdjoint, ContinuousAdjoint, PiecewiseAdjoint), strict=True))
+SOLVERS = {name: getattr(dfx, name.capitalize()) for name in _choices.SOLVERS}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,15 +29,6 @@ class Options:
     solver: str | None = None
     tolerance: float | None = None
     numbers: Mapping[str, str] = dataclasses.field(default_factory=dict)
-
-
-def pick(what: str, name: str, names: Collection[str]) -> str:
-    """`name`, if it is one of `names`; else an error that suggests the nearest."""
-    if name in names:
-        return name
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(names)}"
-    raise UserError(f"there is no {what} {name!r}: {hint}")
 
 
 def configure(experiment: Experiment, options: Options) -> dict[str, Any]:
