@@ -1,12 +1,13 @@
 """Several runs at once: which to start, which to continue, and a report on all of them."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from . import NAMES, _folder, _report, pick
 from ._base import Experiment, UserError
-from ._options import Options, configure, same
-from ._run import read_config
+from ._options import Options, configure
+from ._run import check_continuation, read_config
 
 
 def plan(given: Sequence[str], resume: str | None, out: Path) -> tuple[list[str], dict[str, Path]]:
@@ -25,8 +26,19 @@ def plan(given: Sequence[str], resume: str | None, out: Path) -> tuple[list[str]
         return names, {}
     folders = {name: folder for name in names if (folder := _folder.newest_unfinished(out, name)) is not None}
     if not folders:
-        raise UserError(f"{out} holds no unfinished run of {', '.join(names)}: leave --resume out to start anew")
+        raise UserError(f"{out} holds no unfinished run of {', '.join(names)}{_failed(out, names)}")
     return names, folders
+
+
+def _failed(out: Path, names: Sequence[str]) -> str:
+    """How the sentence goes on that there is nothing to go on with."""
+    anew = "leave --resume out to start anew"
+    for folder in (folder for name in names for folder in reversed(_folder.runs(out / name))):
+        if (why := _folder.failure(folder)) is not None:
+            return (
+                f", and the one in {folder} failed ({why}): {anew}, or try it again with --resume {shlex.quote(str(folder))}"
+            )
+    return f": {anew}"
 
 
 def _one(given: Sequence[str], folder: Path) -> tuple[list[str], dict[str, Path]]:
@@ -40,7 +52,7 @@ def check(experiments: Sequence[Experiment], folders: dict[str, Path], options: 
     """Raises for options that one of the experiments cannot serve, before the first of them starts."""
     for experiment in experiments:
         if experiment.name in folders:
-            same(read_config(folders[experiment.name]), experiment, options[experiment.name])
+            check_continuation(experiment, folders[experiment.name], options[experiment.name])
         else:
             configure(experiment, options[experiment.name])
 

@@ -3,42 +3,93 @@
 import dataclasses
 import json
 import math
-import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from .._files import replacing, sole_writer
 from ._base import Claim, Figure, Outcome, Table, UserError
 
-CONFIG, METRICS, OUTCOME = "config.json", "metrics.json", "outcome.json"
+CONFIG, METRICS, OUTCOME, FAILURE = "config.json", "metrics.json", "outcome.json", "failure.json"
+_NAME = re.compile(r"(\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d)(?:_(\d+))?")
 
 
-def create(out: Path, experiment: str) -> Path:
-    """A new folder named after the present second, never one that exists."""
-    folder = out / experiment / datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
+class CannotWrite(UserError):
+    """The disk's fault and not the run's, which goes on when that has been put right."""
+
+
+def create(out: Path, experiment: str, config: dict[str, Any]) -> Path:
+    """A new folder with a configuration, never one that exists, whose name comes after those of all other runs."""
+    parent = out / experiment
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        folder.mkdir()
+        parent.mkdir(parents=True, exist_ok=True)
+        while True:
+            folder = parent / _next_name(parent)
+            with suppress(FileExistsError):  # another process was faster
+                folder.mkdir()
+                break
     except FileExistsError:
-        where = folder if folder.is_dir() else folder.parent
-        raise UserError(f"{where} already exists and nothing is overwritten: try again or choose another --out") from None
+        raise UserError(f"{parent} cannot be made, since a file is in the way: choose another folder with --out") from None
     except OSError as error:
-        raise UserError(f"{folder} cannot be written ({error.strerror}): choose another folder with --out") from None
+        raise UserError(f"{parent} cannot be written ({error.strerror}): choose another folder with --out") from None
+    try:
+        write_json(folder / CONFIG, config)
+    except BaseException:
+        folder.rmdir()
+        raise
     return folder
+
+
+def _next_name(parent: Path) -> str:
+    """The present second; with a number behind that of the newest run, if a clock that was set back says it is not over."""
+    now = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
+    time, number = max((_order(path) for path in parent.iterdir()), default=("", 0))
+    return now if now > time else f"{time}_{number + 1}"
+
+
+def _order(folder: Path) -> tuple[str, int]:
+    found = _NAME.fullmatch(folder.name)
+    return (found[1], int(found[2] or 1)) if found else ("", 0)
 
 
 def runs(parent: Path) -> list[Path]:
     """The runs in the folder of an experiment, oldest first."""
-    return sorted(path.parent for path in parent.glob(f"*/{CONFIG}"))
+    return sorted((path.parent for path in parent.glob(f"*/{CONFIG}")), key=lambda path: (*_order(path), path.name))
 
 
 def is_finished(folder: Path) -> bool:
     return (folder / OUTCOME).exists()
 
 
+def failure(folder: Path) -> str | None:
+    """Why a run failed, or None if it did not."""
+    file = folder / FAILURE
+    return str(read_json(file)["error"]) if file.exists() else None
+
+
 def newest_unfinished(out: Path, experiment: str) -> Path | None:
-    unfinished = [folder for folder in runs(out / experiment) if not is_finished(folder)]
+    """The run to go on with: not one that failed, which would fail again."""
+    unfinished = [path for path in runs(out / experiment) if not is_finished(path) and not (path / FAILURE).exists()]
     return unfinished[-1] if unfinished else None
+
+
+@contextmanager
+def working_in(folder: Path) -> Iterator[None]:
+    """Around a run: keeps others from writing into its folder, and notes there if it fails, unless the disk is at fault."""
+    with sole_writer(folder):
+        (folder / FAILURE).unlink(missing_ok=True)
+        try:
+            yield
+        except (OSError, CannotWrite):
+            raise
+        except Exception as error:
+            sentence = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+            with suppress(CannotWrite):
+                write_json(folder / FAILURE, {"error": sentence})
+            raise
 
 
 def write_json(file: Path, value: Any) -> None:
@@ -47,12 +98,13 @@ def write_json(file: Path, value: Any) -> None:
 
 def write_text(file: Path, text: str) -> None:
     """Atomically: a reader finds the old text or the new, and a killed run leaves no half of it."""
-    partial = file.with_name(file.name + ".partial")
     try:
-        partial.write_text(text, encoding="utf-8")
-        os.replace(partial, file)
+        with replacing(file) as opened:
+            opened.write(text.encode())
     except OSError as error:
-        raise UserError(f"{file} cannot be written ({error.strerror})") from None
+        raise CannotWrite(
+            f"{file} cannot be written ({error.strerror}): make room for it, or choose another place"
+        ) from None
 
 
 def _plain(value: Any) -> Any:

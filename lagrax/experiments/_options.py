@@ -16,6 +16,7 @@ from .._choices import pick as pick
 from ._base import Experiment, Settings, UserError
 
 ADJOINTS = dict(zip(_choices.ADJOINTS, (DiscreteAdjoint, ContinuousAdjoint, PiecewiseAdjoint), strict=True))
+_LARGEST = 2**31 - 1  # which compiled loops count up to
 SOLVERS = {name: getattr(dfx, name.capitalize()) for name in _choices.SOLVERS}
 
 
@@ -47,8 +48,7 @@ def configure(experiment: Experiment, options: Options) -> dict[str, Any]:
         "tolerance": choose(options.tolerance, preset.tolerance),
         "numbers": {**preset.numbers, **_numbers(experiment.name, preset.numbers, options.numbers)},
     }
-    _check(config, experiment.x64)
-    experiment.check(config["numbers"])
+    check(config, experiment)
     return config
 
 
@@ -89,24 +89,58 @@ def _numbers(experiment: str, known: Mapping[str, Any], given: Mapping[str, str]
             pick(f"number of {experiment} called", name, list(known) or ["none"])
         try:
             value = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             value = text
         if isinstance(known[name], float) and isinstance(value, int) and not isinstance(value, bool):
-            value = float(value)
-        if type(value) is not type(known[name]):
-            raise UserError(f"{name} = {text} is not of the kind it has in the presets, such as {known[name]!r}")
+            value = float(value) if abs(value) < 1e300 else math.inf
+        _check_kind(name, text, value, known[name])
         numbers[name] = value
     return numbers
 
 
-def _check(config: Mapping[str, Any], x64: bool) -> None:
-    if config["seeds"] < 1:
-        raise UserError(f"seeds = {config['seeds']}, expected at least 1")
+def _check_kind(name: str, text: str, value: Any, known: Any) -> None:
+    alike = type(value) is type(known)
+    if alike and isinstance(known, list):
+        alike = bool(value) and all(type(item) is type(known[0]) for item in value)
+    if not alike:
+        raise UserError(f"{name} = {text} is not of the kind it has in the presets, such as {known!r}")
+
+
+def check(config: Mapping[str, Any], experiment: Experiment) -> None:
+    """Raises for a configuration that the experiment cannot serve, before anything is written."""
+    preset = experiment.presets[pick("preset", config["preset"], PRESETS)]
+    pick("adjoint", config["adjoint"], ADJOINTS)
+    pick("solver", config["solver"], SOLVERS)
+    _check_kind("seeds", str(config["seeds"]), config["seeds"], preset.seeds)
+    if not 1 <= config["seeds"] <= _LARGEST:
+        raise UserError(f"seeds = {config['seeds']}, expected at least 1 and at most {_LARGEST}")
+    _check_tolerance(config["tolerance"], experiment)
+    numbers = config["numbers"]
+    if set(numbers) != set(preset.numbers):
+        raise UserError(f"its numbers are {', '.join(numbers)}, expected {', '.join(preset.numbers)}")
+    for name, value in numbers.items():
+        _check_kind(name, str(value), value, preset.numbers[name])
+        # Zero is for what a preset does without: `limit train`, say.
+        zero = any(other.numbers[name] == 0 for other in experiment.presets.values())
+        for item in value if isinstance(value, list) else [value]:
+            _check_range(name, item, zero)
+    experiment.check(numbers)
+
+
+def _check_range(name: str, value: Any, zero: bool) -> None:
+    if isinstance(value, bool | str):
+        return
+    if not (0 < value <= _LARGEST or (zero and value == 0)):
+        smallest = "at least 0" if zero else "at least 1" if isinstance(value, int) else "more than 0"
+        raise UserError(f"{name} = {value}, expected {smallest} and at most {_LARGEST}")
+
+
+def _check_tolerance(tolerance: float, experiment: Experiment) -> None:
     # Below this, rounding is larger than the error allowed, and the steps shrink to nothing.
-    smallest = 1e-13 if x64 else 1e-7
-    if not (math.isfinite(config["tolerance"]) and smallest <= config["tolerance"] < 1):
-        precision = "double" if x64 else "single"
+    smallest = 1e-13 if experiment.x64 else 1e-7
+    if not (math.isfinite(tolerance) and smallest <= tolerance < 1):
+        precision = "double" if experiment.x64 else "single"
         raise UserError(
-            f"tolerance = {config['tolerance']:g}, expected at least {smallest:g} and less than 1, which is what "
-            f"{config['experiment']} can reach in {precision} precision"
+            f"tolerance = {tolerance:g}, expected at least {smallest:g} and less than 1, which is what "
+            f"{experiment.name} can reach in {precision} precision"
         )
