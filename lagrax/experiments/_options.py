@@ -120,19 +120,20 @@ def check(config: Mapping[str, Any], experiment: Experiment) -> None:
         raise UserError(f"its numbers are {', '.join(numbers)}, expected {', '.join(preset.numbers)}")
     for name, value in numbers.items():
         _check_kind(name, str(value), value, preset.numbers[name])
-        # Zero is for what a preset does without: `limit train`, say.
-        zero = any(other.numbers[name] == 0 for other in experiment.presets.values())
         for item in value if isinstance(value, list) else [value]:
-            _check_range(name, item, zero)
+            _check_range(name, item, experiment)
     experiment.check(numbers)
 
 
-def _check_range(name: str, value: Any, zero: bool) -> None:
+def _check_range(name: str, value: Any, experiment: Experiment) -> None:
     if isinstance(value, bool | str):
         return
-    if not (0 < value <= _LARGEST or (zero and value == 0)):
-        smallest = "at least 0" if zero else "at least 1" if isinstance(value, int) else "more than 0"
-        raise UserError(f"{name} = {value}, expected {smallest} and at most {_LARGEST}")
+    smallest, largest = experiment.limits.get(name, (0, _LARGEST))
+    # Zero itself is for what a preset does without, such as `limit train`.
+    zero = smallest > 0 or any(preset.numbers[name] == 0 for preset in experiment.presets.values())
+    if not (smallest <= value <= largest and (zero or value > 0)):
+        least = f"at least {smallest}" if zero else "at least 1" if isinstance(value, int) else "more than 0"
+        raise UserError(f"{name} = {value}, expected {least} and at most {largest}")
 
 
 def _check_tolerance(tolerance: float, experiment: Experiment) -> None:

@@ -102,13 +102,20 @@ def _plain_errors():
     try:
         yield
     except OSError as error:
-        raise UserError(str(error)) from None
+        raise UserError(_sentence(error)) from None
     except ValueError as error:
         from ..train import CheckpointError
 
         if isinstance(error, CheckpointError):
             raise UserError(str(error)) from None
         raise
+
+
+def _sentence(error: OSError) -> str:
+    """What lagrax says of files is one already; others, such as those of figures, come with two words of the system's."""
+    if error.strerror is None:
+        return str(error)
+    return f"{error.filename or 'a file'} cannot be written or read ({error.strerror}): put that right, then resume the run"
 
 
 def _versions() -> dict[str, str]:

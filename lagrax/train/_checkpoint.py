@@ -117,7 +117,7 @@ def saying_how_to_go_on(path: str | None) -> Iterator[None]:
     except OSError as error:
         raise type(error)(
             f"{path} cannot be written ({error.strerror}), expected a disk with room that can be written: put that right, "
-            "then go on from the last checkpoint with resume=True"
+            "then resume the run, which goes on from its last checkpoint"
         ) from None
 
 
