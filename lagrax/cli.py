@@ -5,11 +5,15 @@ for help, the version or a mistyped command.
 """
 
 import argparse
+import os
 import shlex
 import shutil
+import signal
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -33,6 +37,7 @@ _REPRODUCE = """\
 Runs experiments of the paper from data to report. Results are written to <out>/<experiment>/<time>/:
 config.json, metrics.json, figures as PNG and PDF, and report.html, which sets them beside the paper's statements.
 """
+_INTERRUPTED = "interrupted"
 
 
 # Options of one experiment, and the numbers of its presets that they stand for.
@@ -43,17 +48,68 @@ _IMAGES = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command and returns the exit code: 0, 1 for an error, 2 for a wrong command line, 130 for Ctrl-C."""
+    """Runs one command. Exit codes: 0, 1 for an error, 2 for a wrong command line, 130 for Ctrl-C or SIGTERM."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        options = _parse(words)
-        return options.command(options)
+        with _interruptible(_INTERRUPTED):
+            code = _run(words)
+            if sys.stdout is not None:
+                sys.stdout.flush()
+            return code
     except UserError as error:
         print(f"lagrax: {error}", file=sys.stderr)
         return 1
+    except OSError as error:
+        print(f"lagrax: {error.filename or 'the output'} cannot be read or written ({error.strerror})", file=sys.stderr)
+        if error.filename is None:  # Python is kept from trying it once more when it ends
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except KeyboardInterrupt:
-        print("\nlagrax: interrupted", file=sys.stderr)
+        print(f"\nlagrax: {_INTERRUPTED}", file=sys.stderr)
         return 130
+
+
+def command() -> NoReturn:
+    """The process: `main`, and the end of it. After an interruption nothing is waited for, see `_interruptible`."""
+    code = main()
+    if code == 130:
+        os._exit(code)
+    sys.exit(code)
+
+
+def _run(words: list[str]) -> int:
+    try:
+        options = _parse(words)
+    except SystemExit as stop:  # after help or a mistake, which argparse has printed
+        return int(stop.code or 0)
+    return options.command(options)
+
+
+@contextmanager
+def _interruptible(message: str) -> Iterator[None]:
+    """Ctrl-C and SIGTERM end the process here and now, with a message.
+
+    An exception might be lost in a callback of JAX, and would not stop what JAX compiles in a thread of its own: Python
+    waits for that when it ends, for minutes perhaps, and has crashed then. Nothing else is lost, because files are replaced
+    as a whole, and training, which has something to save, listens to these signals itself.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals are the main thread's
+        return
+
+    def stop(*_: Any) -> None:
+        with suppress(Exception):
+            sys.stdout.flush()
+        with suppress(OSError):
+            os.write(2, f"\nlagrax: {message}\n".encode())
+        os._exit(130)
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous if previous is not None else signal.SIG_DFL)
 
 
 def _reproduce(given: argparse.Namespace) -> int:
@@ -75,12 +131,14 @@ def _reproduce(given: argparse.Namespace) -> int:
     for position, experiment in enumerate(chosen):
         if len(chosen) > 1:
             print(f"\n{experiment.name} ({position + 1} of {len(chosen)}): {experiment.title}", flush=True)
+        folder = folders.get(experiment.name)
+        run = experiments.start if folder is None else experiments.resume
+        message = _how_to_resume(names[position:], given)
         try:
-            folder = folders.get(experiment.name)
-            run = experiments.start if folder is None else experiments.resume
-            found = run(experiment, given.out if folder is None else folder, options[experiment.name])
-        except KeyboardInterrupt:
-            _say_how_to_resume(names[position:], given)
+            with _interruptible(message):
+                found = run(experiment, given.out if folder is None else folder, options[experiment.name])
+        except KeyboardInterrupt:  # training has ended in good order
+            print(f"\nlagrax: {message}", file=sys.stderr)
             return 130
         if found is None:
             continue  # the first process has it
@@ -117,7 +175,7 @@ def _print_table(given: argparse.Namespace) -> int:
     return 0
 
 
-def _say_how_to_resume(names: Sequence[str], given: argparse.Namespace) -> None:
+def _how_to_resume(names: Sequence[str], given: argparse.Namespace) -> str:
     words = ["lagrax", "reproduce", *names, "--resume"]
     single = ("preset", "seeds", "adjoint", "solver", "tolerance", "out", *_IMAGES)
     defaults = {"out": Path("runs")}
@@ -127,7 +185,7 @@ def _say_how_to_resume(names: Sequence[str], given: argparse.Namespace) -> None:
             words += [f"--{option.replace('_', '-')}", str(value)]
     for name, value in given.numbers:
         words += ["--set", f"{name}={value}"]
-    print(f"\nlagrax: interrupted; what was saved is kept. To go on: {shlex.join(words)}", file=sys.stderr)
+    return f"{_INTERRUPTED}; what was saved is kept. To go on: {shlex.join(words)}"
 
 
 def _list(given: argparse.Namespace) -> int:
