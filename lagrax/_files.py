@@ -23,8 +23,7 @@ def replacing(path: str | os.PathLike) -> Iterator[BinaryIO]:
     """
     path = os.path.realpath(path)
     _remove_leftovers(path)
-    file = _temporary(path)
-    with file:
+    with _naming(path), _temporary(path) as file:
         try:
             yield file
             file.flush()
@@ -36,6 +35,17 @@ def replacing(path: str | os.PathLike) -> Iterator[BinaryIO]:
             with suppress(FileNotFoundError):
                 os.remove(file.name)
             raise
+
+
+@contextmanager
+def _naming(path: str) -> Iterator[None]:
+    """Errors of the system name the file that is to be written, and not the one beside it or none."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None:
+            raise
+        raise OSError(error.errno, error.strerror, path) from None
 
 
 def _temporary(path: str) -> BinaryIO:

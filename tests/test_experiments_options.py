@@ -98,25 +98,41 @@ def test_a_run_that_failed_does_not_trap_resume(capsys, out, failing):
 
 
 def test_a_run_that_the_disk_stopped_goes_on(capsys, out, failing):
-    failing += [OSError(28, "No space left on device", "figure.png"), _folder.CannotWrite("no room")]
+    failing += [OSError(28, "No space left on device", "figure.png"), OSError(30, "Read-only file system")]
     code, _, error = run(capsys, "reproduce", "spiral")
     assert (
         code == 1
         and "figure.png cannot be written or read (No space left on device): put" in error
         and error.count("\n") == 1
     )
-    assert run(capsys, "reproduce", "spiral", "--resume")[0] == 1
+    code, _, error = run(capsys, "reproduce", "spiral", "--resume")
+    assert code == 1 and "a file cannot be written or read (Read-only file system)" in error
     assert run(capsys, "reproduce", "spiral", "--resume")[0] == 0
     assert len(_folder.runs(out / "spiral")) == 1
 
 
 def test_a_configuration_that_cannot_be_written_leaves_no_folder(capsys, out, monkeypatch):
     def full(file, value):
-        raise _folder.CannotWrite("no room")
+        raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(_folder, "write_json", full)
-    assert run(capsys, "reproduce", "spiral")[0] == 1
+    code, _, error = run(capsys, "reproduce", "spiral")
+    assert code == 1 and "cannot be written (No space left on device): choose another" in error and error.count("\n") == 1
     assert not list((out / "spiral").iterdir())
+
+
+def test_a_report_that_could_not_be_written_is_written_on_resumption(capsys, out, failing, monkeypatch):
+    def full(folders, file):
+        raise OSError(28, "No space left on device", str(file))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(experiments._run._report, "write", full)
+        code, _, error = run(capsys, "reproduce", "spiral")
+        assert code == 1 and "report.html cannot be written" in error and error.count("\n") == 1
+    failing += [ZeroDivisionError("nothing is to be computed again")]
+    assert run(capsys, "reproduce", "spiral", "--resume")[0] == 0
+    (folder,) = _folder.runs(out / "spiral")
+    assert _folder.is_finished(folder)
 
 
 @pytest.mark.parametrize(

@@ -60,15 +60,15 @@ def check(experiments: Sequence[Experiment], folders: dict[str, Path], options: 
 def joint_report(done: Sequence[Path], out: Path) -> Path:
     """The report of a single run, or one on all of them, in `out`."""
     if len(done) == 1:
-        return done[0] / _report.NAME
-    _report.write(done, out / _report.NAME)
-    return out / _report.NAME
+        return done[0] / _folder.REPORT
+    _report.write(done, out / _folder.REPORT)
+    return out / _folder.REPORT
 
 
 def report(paths: Sequence[Path], to: Path | None) -> Path:
     """Writes the report on the finished runs that `paths` are or hold; by default beside what it is about."""
     found = [folder for path in paths for folder in _finished(path)]
-    file = to if to is not None else (paths[0] if len(paths) == 1 else Path(".")) / _report.NAME
+    file = to if to is not None else (paths[0] if len(paths) == 1 else Path(".")) / _folder.REPORT
     _report.write(found, file)
     return file
 
@@ -79,7 +79,7 @@ def _finished(path: Path) -> list[Path]:
         return [path]
     newest = []
     for experiment in [path, *(path / name for name in NAMES)]:
-        finished = [run for run in _folder.runs(experiment) if _folder.is_finished(run)]
+        finished = [run for run in _folder.runs(experiment) if _folder.has_outcome(run)]
         newest += finished[-1:]
     if not newest:
         raise UserError(f"{path} holds no finished run: `lagrax reproduce crossing` makes one")

@@ -13,12 +13,9 @@ from typing import Any
 from .._files import replacing, sole_writer
 from ._base import Claim, Figure, Outcome, Table, UserError
 
-CONFIG, METRICS, OUTCOME, FAILURE = "config.json", "metrics.json", "outcome.json", "failure.json"
+CONFIG, METRICS, OUTCOME, REPORT = "config.json", "metrics.json", "outcome.json", "report.html"
+FAILURE = "failure.json"
 _NAME = re.compile(r"(\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d)(?:_(\d+))?")
-
-
-class CannotWrite(UserError):
-    """The disk's fault and not the run's, which goes on when that has been put right."""
 
 
 def create(out: Path, experiment: str, config: dict[str, Any]) -> Path:
@@ -26,21 +23,26 @@ def create(out: Path, experiment: str, config: dict[str, Any]) -> Path:
     parent = out / experiment
     try:
         parent.mkdir(parents=True, exist_ok=True)
-        while True:
-            folder = parent / _next_name(parent)
-            with suppress(FileExistsError):  # another process was faster
-                folder.mkdir()
-                break
+        return _create(parent, config)
     except FileExistsError:
         raise UserError(f"{parent} cannot be made, since a file is in the way: choose another folder with --out") from None
     except OSError as error:
         raise UserError(f"{parent} cannot be written ({error.strerror}): choose another folder with --out") from None
-    try:
-        write_json(folder / CONFIG, config)
-    except BaseException:
-        folder.rmdir()
-        raise
-    return folder
+
+
+def _create(parent: Path, config: dict[str, Any]) -> Path:
+    while True:
+        folder = parent / _next_name(parent)
+        try:
+            folder.mkdir()
+        except FileExistsError:  # another process was faster
+            continue
+        try:
+            write_json(folder / CONFIG, config)
+        except BaseException:
+            folder.rmdir()
+            raise
+        return folder
 
 
 def _next_name(parent: Path) -> str:
@@ -60,8 +62,13 @@ def runs(parent: Path) -> list[Path]:
     return sorted((path.parent for path in parent.glob(f"*/{CONFIG}")), key=lambda path: (*_order(path), path.name))
 
 
-def is_finished(folder: Path) -> bool:
+def has_outcome(folder: Path) -> bool:
+    """Whether there is something to report on a run."""
     return (folder / OUTCOME).exists()
+
+
+def is_finished(folder: Path) -> bool:
+    return has_outcome(folder) and (folder / REPORT).exists()
 
 
 def failure(folder: Path) -> str | None:
@@ -83,11 +90,11 @@ def working_in(folder: Path) -> Iterator[None]:
         (folder / FAILURE).unlink(missing_ok=True)
         try:
             yield
-        except (OSError, CannotWrite):
+        except OSError:
             raise
         except Exception as error:
             sentence = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
-            with suppress(CannotWrite):
+            with suppress(OSError):
                 write_json(folder / FAILURE, {"error": sentence})
             raise
 
@@ -97,14 +104,13 @@ def write_json(file: Path, value: Any) -> None:
 
 
 def write_text(file: Path, text: str) -> None:
-    """Atomically: a reader finds the old text or the new, and a killed run leaves no half of it."""
-    try:
-        with replacing(file) as opened:
-            opened.write(text.encode())
-    except OSError as error:
-        raise CannotWrite(
-            f"{file} cannot be written ({error.strerror}): make room for it, or choose another place"
-        ) from None
+    write_bytes(file, text.encode())
+
+
+def write_bytes(file: Path, content: bytes) -> None:
+    """Atomically: a reader finds the old content or the new, and a killed run leaves no half of it."""
+    with replacing(file) as opened:
+        opened.write(content)
 
 
 def _plain(value: Any) -> Any:
@@ -128,7 +134,7 @@ def read_json(file: Path) -> Any:
 
 
 def write_outcome(folder: Path, outcome: Outcome, seconds: float, resumed: bool) -> None:
-    """metrics.json, then the rest; the run counts as finished from then on."""
+    """metrics.json, then the rest; nothing is left to be computed from then on."""
     write_json(folder / METRICS, outcome.metrics)
     rest = {key: value for key, value in dataclasses.asdict(outcome).items() if key != "metrics"}
     write_json(folder / OUTCOME, {"seconds": seconds, "resumed": resumed, **rest})

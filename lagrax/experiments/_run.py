@@ -54,8 +54,7 @@ def check_continuation(experiment: Experiment, folder: Path, options: Options) -
     """Raises if the run in `folder` is finished, is not one that could have been started, or has other options."""
     config = read_config(folder)
     if _folder.is_finished(folder):
-        has = f"its report is {folder / _report.NAME}" if (folder / _report.NAME).exists() else f"`lagrax report {folder}`"
-        raise UserError(f"the run in {folder} is finished: {has}")
+        raise UserError(f"the run in {folder} is finished: its report is {folder / _folder.REPORT}")
     try:
         check(config, experiment)
     except (UserError, TypeError, AttributeError) as error:
@@ -80,9 +79,10 @@ def _foreign(folder: Path, why: str) -> UserError:
 def _complete(experiment: Experiment, config: Mapping[str, Any], folder: Path, again: bool, progress: bool) -> None:
     begin = time.perf_counter()
     with _plain_errors(), _folder.working_in(folder), _precision(experiment.x64):
-        outcome = experiment.run(settings(config, folder, again, progress))
-        _folder.write_outcome(folder, outcome, time.perf_counter() - begin, again)
-        _report.write([folder], folder / _report.NAME)
+        if not _folder.has_outcome(folder):
+            outcome = experiment.run(settings(config, folder, again, progress))
+            _folder.write_outcome(folder, outcome, time.perf_counter() - begin, again)
+        _report.write([folder], folder / _folder.REPORT)
 
 
 @contextmanager
@@ -112,7 +112,7 @@ def _plain_errors():
 
 
 def _sentence(error: OSError) -> str:
-    """What lagrax says of files is one already; others, such as those of figures, come with two words of the system's."""
+    """What training says of its files is one already; of others there are the words of the system."""
     if error.strerror is None:
         return str(error)
     return f"{error.filename or 'a file'} cannot be written or read ({error.strerror}): put that right, then resume the run"
