@@ -1,15 +1,27 @@
 """Delay differential equations in JAX: fast, exact gradients (delays included), on diffrax."""
 
-from . import nn as nn
-from ._adjoint import AbstractAdjoint as AbstractAdjoint
-from ._adjoint import ContinuousAdjoint as ContinuousAdjoint
-from ._adjoint import DiscreteAdjoint as DiscreteAdjoint
-from ._adjoint import ForwardMode as ForwardMode
-from ._adjoint import PiecewiseAdjoint as PiecewiseAdjoint
-from ._persist import ModelFileError as ModelFileError
-from ._persist import load as load
-from ._persist import save as save
-from ._solution import RESULTS as RESULTS
-from ._solution import DenseSolution as DenseSolution
-from ._solve import ddesolve as ddesolve
-from ._term import DelayTerm as DelayTerm
+from typing import TYPE_CHECKING, Any
+
+# The names are loaded, all of them together, when the first is used. Every module of a package waits for its `__init__`, and
+# so does the command line: with JAX in here, `lagrax --help` and each mistyped command would take seconds.
+if TYPE_CHECKING:
+    from ._public import *  # noqa: F403
+else:
+
+    def __getattr__(name: str) -> Any:
+        if name.startswith("_"):  # modules, and what Python and its tools ask every package for
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        _load()
+        try:
+            return globals()[name]
+        except KeyError:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+
+    def __dir__() -> list[str]:
+        _load()
+        return sorted(globals())
+
+    def _load() -> None:
+        from . import _public
+
+        globals().update({name: item for name, item in vars(_public).items() if not name.startswith("_")})

@@ -1,7 +1,5 @@
 """`python -m lagrax` is the command `lagrax`."""
 
-import sys
+from .cli import command
 
-from .cli import main
-
-sys.exit(main())
+command()

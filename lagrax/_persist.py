@@ -14,7 +14,6 @@ import json
 import math
 import os
 import re
-import secrets
 import sys
 from collections.abc import Callable, Iterable
 from importlib.metadata import version
@@ -28,6 +27,7 @@ import numpy as np
 import optimistix as optx
 
 from ._compat import use_stepsize_tol
+from ._files import replacing
 
 _FORMAT, _VERSION = "lagrax model", 1
 _LONGEST_LINE, _DEEPEST = 1024, 100
@@ -57,6 +57,7 @@ def save(path: str | os.PathLike, model: Any) -> None:
     [`lagrax.load`][]. What a file cannot hold raises a `TypeError` that names its place in the model.
 
     The file is first written beside `path` and then moved there: whatever happens, `path` is the old file or the new one.
+    What a save that was killed has left beside it, the next one removes.
     """
     arrays: list[bytes] = []
     tree = _Writer(_names(_known()), arrays).encode(model, "model", 0)
@@ -70,7 +71,8 @@ def save(path: str | os.PathLike, model: Any) -> None:
         "data_bytes": len(data),
         "sha256": hashlib.sha256(header + data).hexdigest(),
     }
-    _replace(os.path.realpath(path), [json.dumps(first).encode() + b"\n", header, data])
+    with replacing(path) as file:
+        file.writelines([json.dumps(first).encode() + b"\n", header, data])
 
 
 def load(path: str | os.PathLike, *, classes: Iterable[type] = (), functions: Iterable[Callable] = ()) -> Any:
@@ -105,22 +107,6 @@ def load(path: str | os.PathLike, *, classes: Iterable[type] = (), functions: It
 
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
-
-
-def _replace(path: str, parts: list[bytes]) -> None:
-    """Writes a file in one go: the name points to the old content until all of the new one is on the disk."""
-    folder, name = os.path.split(path)
-    temporary = os.path.join(folder, f".{name}.{secrets.token_hex(8)}")
-    try:
-        with open(temporary, "xb") as file:
-            file.writelines(parts)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        if os.path.exists(temporary):
-            os.remove(temporary)
-        raise
 
 
 def _first_line(file: BinaryIO, path: Any) -> dict[str, Any]:
@@ -171,6 +157,7 @@ def _known() -> dict[str, Any]:
     known["diffrax.save_y"] = dfx.SubSaveAt(t1=True).fn
     known["diffrax.use_stepsize_tol"] = use_stepsize_tol
     known["equinox.nn.identity"] = inspect.signature(eqx.nn.MLP).parameters["final_activation"].default
+    dir(sys.modules["lagrax"])  # loads its names, which are not there before their first use
     own = [name for name in list(sys.modules) if name.startswith("lagrax.")]
     for namespace in dict.fromkeys((*_NAMESPACES, *own)):
         for name, item in list(vars(sys.modules[namespace]).items()) if namespace in sys.modules else ():

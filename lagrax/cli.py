@@ -1,14 +1,23 @@
-"""The command `lagrax`: parses arguments, prints; what it does is in `lagrax.experiments`."""
+"""The command `lagrax`: parses arguments, prints; what it does is in `lagrax.experiments`.
+
+That package needs JAX, which takes a second or more to import: it is imported where something is to be computed, and not
+for help, the version or a mistyped command.
+"""
 
 import argparse
+import os
 import shlex
 import shutil
+import signal
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
-from importlib.metadata import version
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ._choices import ADJOINTS, EXPERIMENTS, PRESETS, SOLVERS, UserError, pick
 
 if TYPE_CHECKING:
     from .experiments import Options
@@ -28,6 +37,7 @@ _REPRODUCE = """\
 Runs experiments of the paper from data to report. Results are written to <out>/<experiment>/<time>/:
 config.json, metrics.json, figures as PNG and PDF, and report.html, which sets them beside the paper's statements.
 """
+_INTERRUPTED = "interrupted"
 
 
 # Options of one experiment, and the numbers of its presets that they stand for.
@@ -38,22 +48,75 @@ _IMAGES = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command and returns the exit code: 0, 1 for an error, 2 for a wrong command line, 130 for Ctrl-C."""
+    """Runs one command. Exit codes: 0, 1 for an error, 2 for a wrong command line, 130 for Ctrl-C or SIGTERM."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    from .experiments import UserError
-
     try:
-        options = _parse(words)
-        return options.command(options)
+        with _interruptible(_INTERRUPTED):
+            code = _run(words)
+            if sys.stdout is not None:
+                sys.stdout.flush()
+            return code
     except UserError as error:
         print(f"lagrax: {error}", file=sys.stderr)
         return 1
+    except OSError as error:
+        print(f"lagrax: {error.filename or 'the output'} cannot be read or written ({error.strerror})", file=sys.stderr)
+        if error.filename is None:  # Python is kept from trying it once more when it ends
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except KeyboardInterrupt:
-        print("\nlagrax: interrupted", file=sys.stderr)
+        print(f"\nlagrax: {_INTERRUPTED}", file=sys.stderr)
         return 130
 
 
+def command() -> NoReturn:
+    """The process: `main`, and the end of it. After an interruption nothing is waited for, see `_interruptible`."""
+    code = main()
+    if code == 130:
+        os._exit(code)
+    sys.exit(code)
+
+
+def _run(words: list[str]) -> int:
+    try:
+        options = _parse(words)
+    except SystemExit as stop:  # after help or a mistake, which argparse has printed
+        return int(stop.code or 0)
+    return options.command(options)
+
+
+@contextmanager
+def _interruptible(message: str) -> Iterator[None]:
+    """Ctrl-C and SIGTERM end the process here and now, with a message.
+
+    An exception might be lost in a callback of JAX, and would not stop what JAX compiles in a thread of its own: Python
+    waits for that when it ends, for minutes perhaps, and has crashed then. Nothing else is lost, because files are replaced
+    as a whole, and training, which has something to save, listens to these signals itself.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals are the main thread's
+        return
+
+    def stop(*_: Any) -> None:
+        with suppress(Exception):
+            sys.stdout.flush()
+        with suppress(OSError):
+            os.write(2, f"\nlagrax: {message}\n".encode())
+        os._exit(130)
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous if previous is not None else signal.SIG_DFL)
+
+
 def _reproduce(given: argparse.Namespace) -> int:
+    for name in given.names:
+        pick("experiment", name, (*EXPERIMENTS, "all"))
+    if not given.names and not given.resume:
+        raise UserError(f"which experiment? Name one or more of {', '.join(EXPERIMENTS)}, or all")
     from . import experiments
     from .experiments import _collect, _processes
 
@@ -68,12 +131,14 @@ def _reproduce(given: argparse.Namespace) -> int:
     for position, experiment in enumerate(chosen):
         if len(chosen) > 1:
             print(f"\n{experiment.name} ({position + 1} of {len(chosen)}): {experiment.title}", flush=True)
+        folder = folders.get(experiment.name)
+        run = experiments.start if folder is None else experiments.resume
+        message = _how_to_resume(names[position:], given)
         try:
-            folder = folders.get(experiment.name)
-            run = experiments.start if folder is None else experiments.resume
-            found = run(experiment, given.out if folder is None else folder, options[experiment.name])
-        except KeyboardInterrupt:
-            _say_how_to_resume(names[position:], given)
+            with _interruptible(message):
+                found = run(experiment, given.out if folder is None else folder, options[experiment.name])
+        except KeyboardInterrupt:  # training has ended in good order
+            print(f"\nlagrax: {message}", file=sys.stderr)
             return 130
         if found is None:
             continue  # the first process has it
@@ -88,7 +153,7 @@ def _reproduce(given: argparse.Namespace) -> int:
 
 def _options(name: str, given: argparse.Namespace, names: Sequence[str]) -> "Options":
     """What was asked of one of the experiments: those of images are for images alone."""
-    from .experiments import Options, UserError
+    from .experiments import Options
 
     own = {option: getattr(given, option) for option in _IMAGES if getattr(given, option) is not None}
     if own and "images" not in names:
@@ -101,7 +166,7 @@ def _options(name: str, given: argparse.Namespace, names: Sequence[str]) -> "Opt
 
 
 def _print_table(given: argparse.Namespace) -> int:
-    from .experiments import UserError, _image_models, pick
+    from .experiments import _image_models
 
     pick("table", given.table, ("parameters",))
     if given.names != ["images"]:
@@ -110,7 +175,7 @@ def _print_table(given: argparse.Namespace) -> int:
     return 0
 
 
-def _say_how_to_resume(names: Sequence[str], given: argparse.Namespace) -> None:
+def _how_to_resume(names: Sequence[str], given: argparse.Namespace) -> str:
     words = ["lagrax", "reproduce", *names, "--resume"]
     single = ("preset", "seeds", "adjoint", "solver", "tolerance", "out", *_IMAGES)
     defaults = {"out": Path("runs")}
@@ -120,14 +185,14 @@ def _say_how_to_resume(names: Sequence[str], given: argparse.Namespace) -> None:
             words += [f"--{option.replace('_', '-')}", str(value)]
     for name, value in given.numbers:
         words += ["--set", f"{name}={value}"]
-    print(f"\nlagrax: interrupted; what was saved is kept. To go on: {shlex.join(words)}", file=sys.stderr)
+    return f"{_INTERRUPTED}; what was saved is kept. To go on: {shlex.join(words)}"
 
 
 def _list(given: argparse.Namespace) -> int:
     from . import experiments
 
-    width = max(map(len, experiments.NAMES)) + 2
-    for name in experiments.NAMES:
+    width = max(map(len, EXPERIMENTS)) + 2
+    for name in EXPERIMENTS:
         experiment = experiments.load(name)
         print(f"{name:<{width}}{experiment.title}")
         print(_wrapped(experiment.about, " " * width))
@@ -169,6 +234,14 @@ def _wrapped(text: str, indent: str) -> str:
     return textwrap.fill(text, max(width, 40), initial_indent=indent, subsequent_indent=indent)
 
 
+class _Version(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
+        from importlib.metadata import version
+
+        print(f"lagrax {version('lagrax')}")
+        parser.exit()
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """One sentence, in the place of the whole usage."""
@@ -177,13 +250,10 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parse(words: list[str]) -> argparse.Namespace:
-    from .experiments import pick
-    from .experiments._options import ADJOINTS, PRESETS, SOLVERS
-
     raw = argparse.RawDescriptionHelpFormatter
     parser = _Parser("lagrax", description="Neural delay differential equations: reproduce the paper.", epilog=_EXAMPLES,
                      formatter_class=raw)  # fmt: skip
-    parser.add_argument("--version", action="version", version=f"lagrax {version('lagrax')}")
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     reproduce = commands.add_parser("reproduce", help="run experiments of the paper", description=_REPRODUCE,
@@ -236,12 +306,10 @@ def _add_images(reproduce: argparse.ArgumentParser) -> None:
     group.add_argument("--process", type=int, metavar="I", help="which one this is, from 0")
 
 
-def _one_of(what: str, names: Sequence[str] | dict) -> Callable[[str], str]:
-    from .experiments import UserError, pick
-
+def _one_of(what: str, names: Sequence[str]) -> Callable[[str], str]:
     def convert(text: str) -> str:
         try:
-            return pick(what, text, tuple(names))
+            return pick(what, text, names)
         except UserError as error:
             raise argparse.ArgumentTypeError(str(error)) from None
 

@@ -26,7 +26,7 @@ jax.config.update("jax_compilation_cache_dir", str(CACHE))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 
 with install_import_hook("lagrax", "beartype.beartype"):
-    import lagrax  # noqa: F401
+    from lagrax import ddesolve  # noqa: F401 (the modules are loaded at the first use of a name)
 
 
 MAPPINGS = pathlib.Path("/proc/self/maps")

@@ -121,9 +121,9 @@ def test_an_existing_run_is_not_overwritten(tmp_path, monkeypatch):
             return _run.datetime(2021, 5, 3)
 
     monkeypatch.setattr(_folder, "datetime", Frozen)
-    _folder.create(tmp_path, "crossing")
-    with pytest.raises(UserError, match="nothing is overwritten"):
-        _folder.create(tmp_path, "crossing")
+    made = [_folder.create(tmp_path, "crossing", {"number": i}) for i in range(11)]
+    assert _folder.runs(tmp_path / "crossing") == made
+    assert [json.loads((folder / "config.json").read_text())["number"] for folder in made] == list(range(11))
 
 
 def test_ctrl_c_says_how_to_go_on_and_resume_does(capsys, out, monkeypatch):
@@ -149,15 +149,14 @@ def test_ctrl_c_says_how_to_go_on_and_resume_does(capsys, out, monkeypatch):
 
 
 def test_resume_takes_a_name_too(out):
-    folder = _folder.create(out, "spiral")
-    _folder.write_json(folder / "config.json", configure(trivial("spiral"), Options()))
+    folder = _folder.create(out, "spiral", configure(trivial("spiral"), Options()))
     assert _collect.plan([], "spiral", out) == (["spiral"], {"spiral": folder})
     assert _collect.plan([], str(folder), out) == (["spiral"], {"spiral": folder})
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"experiment": "spiral"}'])
 def test_a_corrupt_configuration_is_said(capsys, out, text):
-    folder = _folder.create(out, "spiral")
+    folder = _folder.create(out, "spiral", {})
     (folder / "config.json").write_text(text)
     code, _, error = run(capsys, "reproduce", "spiral", "--resume")
     assert code == 1 and "config.json" in error and error.count("\n") == 1

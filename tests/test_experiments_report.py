@@ -37,10 +37,9 @@ class Page(HTMLParser):
 
 def finished(out, name, title, seconds=1.5):
     """The folder of a finished run, with one figure and text that HTML must not swallow."""
-    folder = _folder.create(out, name)
     config = {"experiment": name, "title": title, "about": NASTY, "preset": "smoke", "seeds": 2, "adjoint": "discrete"}
     config |= {"solver": "tsit5", "tolerance": 1e-6, "numbers": {"points": 3}, "versions": {"jax": "0"}, "machine": "M"}
-    _folder.write_json(folder / "config.json", config)
+    folder = _folder.create(out, name, config)
     figure, axes = _figures.new()
     axes[0, 0].plot([0, 1], color=_figures.COLOURS["NDDE"], label="NDDE")
     _figures.legend(figure, axes)

@@ -2,26 +2,13 @@
 
 import importlib
 
+from .._choices import EXPERIMENTS as NAMES
+from .._choices import pick as pick
 from ._base import Experiment as Experiment
 from ._base import UserError as UserError
 from ._options import Options as Options
-from ._options import pick as pick
 from ._run import resume as resume
 from ._run import start as start
-
-NAMES = (
-    "crossing",
-    "diagram",
-    "separation",
-    "spheres",
-    "spiral",
-    "population",
-    "mackey-glass",
-    "images",
-    "universal",
-    "complexity",
-)
-"""In the order of the paper, which is also that of `lagrax reproduce all`."""
 
 
 def load(name: str) -> Experiment:

@@ -9,10 +9,7 @@ from typing import Any
 import diffrax as dfx
 
 from .._adjoint import AbstractAdjoint
-
-
-class UserError(Exception):
-    """Something the user can put right, said in one sentence; the command line prints it without a traceback."""
+from .._choices import UserError as UserError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,7 +111,8 @@ class Experiment:
     - `title`, `about`: a headline, and one or two sentences on what is done and what the paper says of it.
     - `presets`: `smoke` (seconds), `default` (minutes on two cores) and `paper` (the paper's own numbers).
     - `run`: does it all, and writes nothing outside of `settings.folder`.
-    - `check`: raises a `UserError` for numbers that it cannot serve, before anything is written.
+    - `limits`: the smallest and the largest value of numbers for which more than 0 is not enough.
+    - `check`: raises a `UserError` for numbers that it cannot serve together, before anything is written.
     - `x64`: whether it runs in double precision; single by default, as in the paper.
     """
 
@@ -123,6 +121,7 @@ class Experiment:
     about: str
     presets: Mapping[str, Preset]
     run: Callable[[Settings], Outcome]
+    limits: Mapping[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
     check: Callable[[Mapping[str, Any]], None] = lambda numbers: None
     x64: bool = False
 

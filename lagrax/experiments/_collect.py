@@ -1,12 +1,13 @@
 """Several runs at once: which to start, which to continue, and a report on all of them."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from . import NAMES, _folder, _report, pick
 from ._base import Experiment, UserError
-from ._options import Options, configure, same
-from ._run import read_config
+from ._options import Options, configure
+from ._run import check_continuation, read_config
 
 
 def plan(given: Sequence[str], resume: str | None, out: Path) -> tuple[list[str], dict[str, Path]]:
@@ -21,16 +22,23 @@ def plan(given: Sequence[str], resume: str | None, out: Path) -> tuple[list[str]
     if resume:
         return _one(given, Path(resume))
     names = list(dict.fromkeys(NAMES if "all" in given else given))
-    for name in names:
-        pick("experiment", name, (*NAMES, "all"))
-    if not names:
-        raise UserError(f"which experiment? Name one or more of {', '.join(NAMES)}, or all")
     if resume is None:
         return names, {}
     folders = {name: folder for name in names if (folder := _folder.newest_unfinished(out, name)) is not None}
     if not folders:
-        raise UserError(f"{out} holds no unfinished run of {', '.join(names)}: leave --resume out to start anew")
+        raise UserError(f"{out} holds no unfinished run of {', '.join(names)}{_failed(out, names)}")
     return names, folders
+
+
+def _failed(out: Path, names: Sequence[str]) -> str:
+    """How the sentence goes on that there is nothing to go on with."""
+    anew = "leave --resume out to start anew"
+    for folder in (folder for name in names for folder in reversed(_folder.runs(out / name))):
+        if (why := _folder.failure(folder)) is not None:
+            return (
+                f", and the one in {folder} failed ({why}): {anew}, or try it again with --resume {shlex.quote(str(folder))}"
+            )
+    return f": {anew}"
 
 
 def _one(given: Sequence[str], folder: Path) -> tuple[list[str], dict[str, Path]]:
@@ -44,7 +52,7 @@ def check(experiments: Sequence[Experiment], folders: dict[str, Path], options: 
     """Raises for options that one of the experiments cannot serve, before the first of them starts."""
     for experiment in experiments:
         if experiment.name in folders:
-            same(read_config(folders[experiment.name]), experiment, options[experiment.name])
+            check_continuation(experiment, folders[experiment.name], options[experiment.name])
         else:
             configure(experiment, options[experiment.name])
 
@@ -52,15 +60,15 @@ def check(experiments: Sequence[Experiment], folders: dict[str, Path], options: 
 def joint_report(done: Sequence[Path], out: Path) -> Path:
     """The report of a single run, or one on all of them, in `out`."""
     if len(done) == 1:
-        return done[0] / _report.NAME
-    _report.write(done, out / _report.NAME)
-    return out / _report.NAME
+        return done[0] / _folder.REPORT
+    _report.write(done, out / _folder.REPORT)
+    return out / _folder.REPORT
 
 
 def report(paths: Sequence[Path], to: Path | None) -> Path:
     """Writes the report on the finished runs that `paths` are or hold; by default beside what it is about."""
     found = [folder for path in paths for folder in _finished(path)]
-    file = to if to is not None else (paths[0] if len(paths) == 1 else Path(".")) / _report.NAME
+    file = to if to is not None else (paths[0] if len(paths) == 1 else Path(".")) / _folder.REPORT
     _report.write(found, file)
     return file
 
@@ -71,7 +79,7 @@ def _finished(path: Path) -> list[Path]:
         return [path]
     newest = []
     for experiment in [path, *(path / name for name in NAMES)]:
-        finished = [run for run in _folder.runs(experiment) if _folder.is_finished(run)]
+        finished = [run for run in _folder.runs(experiment) if _folder.has_outcome(run)]
         newest += finished[-1:]
     if not newest:
         raise UserError(f"{path} holds no finished run: `lagrax reproduce crossing` makes one")

@@ -3,11 +3,13 @@
 Matplotlib belongs to the extra `train`; it is imported when the first figure is made.
 """
 
+import io
 import math
 from pathlib import Path
 from typing import Any
 
 from ._base import Figure, UserError
+from ._folder import write_bytes
 
 BLUE, ORANGE, GREEN, PINK, SKY, RED, YELLOW, BLACK = (
     "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000",
@@ -67,9 +69,15 @@ def save(figure: Any, folder: Path, stem: str, caption: str) -> Figure:
     matplotlib, _ = _matplotlib()
     for axes in figure.axes:
         _label_plainly(axes)
-    with matplotlib.rc_context(_STYLE):
-        figure.savefig(folder / f"{stem}.png", metadata={"Software": "lagrax", "Description": caption})
-        figure.savefig(folder / f"{stem}.pdf", metadata={"Creator": "lagrax", "Title": stem, "CreationDate": None})
+    all_metadata: dict[str, dict[str, Any]] = {
+        "png": {"Software": "lagrax", "Description": caption},
+        "pdf": {"Creator": "lagrax", "Title": stem, "CreationDate": None},
+    }
+    for ending, metadata in all_metadata.items():
+        content = io.BytesIO()
+        with matplotlib.rc_context(_STYLE):
+            figure.savefig(content, format=ending, metadata=metadata)
+        write_bytes(folder / f"{stem}.{ending}", content.getvalue())
     return Figure(stem, caption)
 
 

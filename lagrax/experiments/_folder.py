@@ -3,42 +3,100 @@
 import dataclasses
 import json
 import math
-import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from .._files import replacing, sole_writer
 from ._base import Claim, Figure, Outcome, Table, UserError
 
-CONFIG, METRICS, OUTCOME = "config.json", "metrics.json", "outcome.json"
+CONFIG, METRICS, OUTCOME, REPORT = "config.json", "metrics.json", "outcome.json", "report.html"
+FAILURE = "failure.json"
+_NAME = re.compile(r"(\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d)(?:_(\d+))?")
 
 
-def create(out: Path, experiment: str) -> Path:
-    """A new folder named after the present second, never one that exists."""
-    folder = out / experiment / datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
+def create(out: Path, experiment: str, config: dict[str, Any]) -> Path:
+    """A new folder with a configuration, never one that exists, whose name comes after those of all other runs."""
+    parent = out / experiment
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        folder.mkdir()
+        parent.mkdir(parents=True, exist_ok=True)
+        return _create(parent, config)
     except FileExistsError:
-        where = folder if folder.is_dir() else folder.parent
-        raise UserError(f"{where} already exists and nothing is overwritten: try again or choose another --out") from None
+        raise UserError(f"{parent} cannot be made, since a file is in the way: choose another folder with --out") from None
     except OSError as error:
-        raise UserError(f"{folder} cannot be written ({error.strerror}): choose another folder with --out") from None
-    return folder
+        raise UserError(f"{parent} cannot be written ({error.strerror}): choose another folder with --out") from None
+
+
+def _create(parent: Path, config: dict[str, Any]) -> Path:
+    while True:
+        folder = parent / _next_name(parent)
+        try:
+            folder.mkdir()
+        except FileExistsError:  # another process was faster
+            continue
+        try:
+            write_json(folder / CONFIG, config)
+        except BaseException:
+            folder.rmdir()
+            raise
+        return folder
+
+
+def _next_name(parent: Path) -> str:
+    """The present second; with a number behind that of the newest run, if a clock that was set back says it is not over."""
+    now = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
+    time, number = max((_order(path) for path in parent.iterdir()), default=("", 0))
+    return now if now > time else f"{time}_{number + 1}"
+
+
+def _order(folder: Path) -> tuple[str, int]:
+    found = _NAME.fullmatch(folder.name)
+    return (found[1], int(found[2] or 1)) if found else ("", 0)
 
 
 def runs(parent: Path) -> list[Path]:
     """The runs in the folder of an experiment, oldest first."""
-    return sorted(path.parent for path in parent.glob(f"*/{CONFIG}"))
+    return sorted((path.parent for path in parent.glob(f"*/{CONFIG}")), key=lambda path: (*_order(path), path.name))
 
 
-def is_finished(folder: Path) -> bool:
+def has_outcome(folder: Path) -> bool:
+    """Whether there is something to report on a run."""
     return (folder / OUTCOME).exists()
 
 
+def is_finished(folder: Path) -> bool:
+    return has_outcome(folder) and (folder / REPORT).exists()
+
+
+def failure(folder: Path) -> str | None:
+    """Why a run failed, or None if it did not."""
+    file = folder / FAILURE
+    return str(read_json(file)["error"]) if file.exists() else None
+
+
 def newest_unfinished(out: Path, experiment: str) -> Path | None:
-    unfinished = [folder for folder in runs(out / experiment) if not is_finished(folder)]
+    """The run to go on with: not one that failed, which would fail again."""
+    unfinished = [path for path in runs(out / experiment) if not is_finished(path) and not (path / FAILURE).exists()]
     return unfinished[-1] if unfinished else None
+
+
+@contextmanager
+def working_in(folder: Path) -> Iterator[None]:
+    """Around a run: keeps others from writing into its folder, and notes there if it fails, unless the disk is at fault."""
+    with sole_writer(folder):
+        (folder / FAILURE).unlink(missing_ok=True)
+        try:
+            yield
+        except OSError:
+            raise
+        except Exception as error:
+            sentence = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+            with suppress(OSError):
+                write_json(folder / FAILURE, {"error": sentence})
+            raise
 
 
 def write_json(file: Path, value: Any) -> None:
@@ -46,13 +104,13 @@ def write_json(file: Path, value: Any) -> None:
 
 
 def write_text(file: Path, text: str) -> None:
-    """Atomically: a reader finds the old text or the new, and a killed run leaves no half of it."""
-    partial = file.with_name(file.name + ".partial")
-    try:
-        partial.write_text(text, encoding="utf-8")
-        os.replace(partial, file)
-    except OSError as error:
-        raise UserError(f"{file} cannot be written ({error.strerror})") from None
+    write_bytes(file, text.encode())
+
+
+def write_bytes(file: Path, content: bytes) -> None:
+    """Atomically: a reader finds the old content or the new, and a killed run leaves no half of it."""
+    with replacing(file) as opened:
+        opened.write(content)
 
 
 def _plain(value: Any) -> Any:
@@ -76,7 +134,7 @@ def read_json(file: Path) -> Any:
 
 
 def write_outcome(folder: Path, outcome: Outcome, seconds: float, resumed: bool) -> None:
-    """metrics.json, then the rest; the run counts as finished from then on."""
+    """metrics.json, then the rest; nothing is left to be computed from then on."""
     write_json(folder / METRICS, outcome.metrics)
     rest = {key: value for key, value in dataclasses.asdict(outcome).items() if key != "metrics"}
     write_json(folder / OUTCOME, {"seconds": seconds, "resumed": resumed, **rest})

@@ -1,29 +1,23 @@
 """From what the user typed to a run's configuration, and from there to the `Settings` of an experiment."""
 
 import dataclasses
-import difflib
 import json
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import diffrax as dfx
 
+from .. import _choices
 from .._adjoint import ContinuousAdjoint, DiscreteAdjoint, PiecewiseAdjoint
+from .._choices import PRESETS as PRESETS
+from .._choices import pick as pick
 from ._base import Experiment, Settings, UserError
 
-PRESETS = ("smoke", "default", "paper")
-ADJOINTS = {"discrete": DiscreteAdjoint, "continuous": ContinuousAdjoint, "piecewise": PiecewiseAdjoint}
-SOLVERS = {
-    "heun": dfx.Heun,
-    "bosh3": dfx.Bosh3,
-    "tsit5": dfx.Tsit5,
-    "dopri5": dfx.Dopri5,
-    "dopri8": dfx.Dopri8,
-    "kvaerno3": dfx.Kvaerno3,
-    "kvaerno5": dfx.Kvaerno5,
-}
+ADJOINTS = dict(zip(_choices.ADJOINTS, (DiscreteAdjoint, ContinuousAdjoint, PiecewiseAdjoint), strict=True))
+_LARGEST = 2**31 - 1  # which compiled loops count up to
+SOLVERS = {name: getattr(dfx, name.capitalize()) for name in _choices.SOLVERS}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,15 +30,6 @@ class Options:
     solver: str | None = None
     tolerance: float | None = None
     numbers: Mapping[str, str] = dataclasses.field(default_factory=dict)
-
-
-def pick(what: str, name: str, names: Collection[str]) -> str:
-    """`name`, if it is one of `names`; else an error that suggests the nearest."""
-    if name in names:
-        return name
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(names)}"
-    raise UserError(f"there is no {what} {name!r}: {hint}")
 
 
 def configure(experiment: Experiment, options: Options) -> dict[str, Any]:
@@ -63,8 +48,7 @@ def configure(experiment: Experiment, options: Options) -> dict[str, Any]:
         "tolerance": choose(options.tolerance, preset.tolerance),
         "numbers": {**preset.numbers, **_numbers(experiment.name, preset.numbers, options.numbers)},
     }
-    _check(config, experiment.x64)
-    experiment.check(config["numbers"])
+    check(config, experiment)
     return config
 
 
@@ -105,24 +89,59 @@ def _numbers(experiment: str, known: Mapping[str, Any], given: Mapping[str, str]
             pick(f"number of {experiment} called", name, list(known) or ["none"])
         try:
             value = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             value = text
         if isinstance(known[name], float) and isinstance(value, int) and not isinstance(value, bool):
-            value = float(value)
-        if type(value) is not type(known[name]):
-            raise UserError(f"{name} = {text} is not of the kind it has in the presets, such as {known[name]!r}")
+            value = float(value) if abs(value) < 1e300 else math.inf
+        _check_kind(name, text, value, known[name])
         numbers[name] = value
     return numbers
 
 
-def _check(config: Mapping[str, Any], x64: bool) -> None:
-    if config["seeds"] < 1:
-        raise UserError(f"seeds = {config['seeds']}, expected at least 1")
+def _check_kind(name: str, text: str, value: Any, known: Any) -> None:
+    alike = type(value) is type(known)
+    if alike and isinstance(known, list):
+        alike = bool(value) and all(type(item) is type(known[0]) for item in value)
+    if not alike:
+        raise UserError(f"{name} = {text} is not of the kind it has in the presets, such as {known!r}")
+
+
+def check(config: Mapping[str, Any], experiment: Experiment) -> None:
+    """Raises for a configuration that the experiment cannot serve, before anything is written."""
+    preset = experiment.presets[pick("preset", config["preset"], PRESETS)]
+    pick("adjoint", config["adjoint"], ADJOINTS)
+    pick("solver", config["solver"], SOLVERS)
+    _check_kind("seeds", str(config["seeds"]), config["seeds"], preset.seeds)
+    if not 1 <= config["seeds"] <= _LARGEST:
+        raise UserError(f"seeds = {config['seeds']}, expected at least 1 and at most {_LARGEST}")
+    _check_tolerance(config["tolerance"], experiment)
+    numbers = config["numbers"]
+    if set(numbers) != set(preset.numbers):
+        raise UserError(f"its numbers are {', '.join(numbers)}, expected {', '.join(preset.numbers)}")
+    for name, value in numbers.items():
+        _check_kind(name, str(value), value, preset.numbers[name])
+        for item in value if isinstance(value, list) else [value]:
+            _check_range(name, item, experiment)
+    experiment.check(numbers)
+
+
+def _check_range(name: str, value: Any, experiment: Experiment) -> None:
+    if isinstance(value, bool | str):
+        return
+    smallest, largest = experiment.limits.get(name, (0, _LARGEST))
+    # Zero itself is for what a preset does without, such as `limit train`.
+    zero = smallest > 0 or any(preset.numbers[name] == 0 for preset in experiment.presets.values())
+    if not (smallest <= value <= largest and (zero or value > 0)):
+        least = f"at least {smallest}" if zero else "at least 1" if isinstance(value, int) else "more than 0"
+        raise UserError(f"{name} = {value}, expected {least} and at most {largest}")
+
+
+def _check_tolerance(tolerance: float, experiment: Experiment) -> None:
     # Below this, rounding is larger than the error allowed, and the steps shrink to nothing.
-    smallest = 1e-13 if x64 else 1e-7
-    if not (math.isfinite(config["tolerance"]) and smallest <= config["tolerance"] < 1):
-        precision = "double" if x64 else "single"
+    smallest = 1e-13 if experiment.x64 else 1e-7
+    if not (math.isfinite(tolerance) and smallest <= tolerance < 1):
+        precision = "double" if experiment.x64 else "single"
         raise UserError(
-            f"tolerance = {config['tolerance']:g}, expected at least {smallest:g} and less than 1, which is what "
-            f"{config['experiment']} can reach in {precision} precision"
+            f"tolerance = {tolerance:g}, expected at least {smallest:g} and less than 1, which is what "
+            f"{experiment.name} can reach in {precision} precision"
         )

@@ -11,7 +11,6 @@ from . import _folder
 from ._base import Claim, Figure, Outcome, Table, UserError
 from ._report_style import CSS
 
-NAME = "report.html"
 _VERDICTS = {True: ("yes", "✓ reproduced"), False: ("no", "✗ not reproduced"), None: ("open", "– not comparable")}
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import jax
 
 from . import _folder, _processes, _report
-from ._base import Experiment, Outcome, UserError
-from ._options import Options, configure, same, settings
+from ._base import Experiment, UserError
+from ._options import Options, check, configure, same, settings
 
 PACKAGES = ("lagrax", "jax", "jaxlib", "equinox", "diffrax", "optax", "numpy", "matplotlib")
 
@@ -25,9 +25,8 @@ def start(experiment: Experiment, out: Path, options: Options, progress: bool = 
     if not _processes.is_first():
         _assist(experiment, config, False)
         return None
-    folder = _folder.create(out, experiment.name)
     surroundings = {"started": datetime.now().isoformat(" ", "seconds"), "versions": _versions(), "machine": _machine()}
-    _folder.write_json(folder / _folder.CONFIG, {**config, **surroundings})
+    folder = _folder.create(out, experiment.name, {**config, **surroundings})
     _complete(experiment, config, folder, False, progress)
     return folder
 
@@ -37,9 +36,7 @@ def resume(experiment: Experiment, folder: Path, options: Options, progress: boo
     config = read_config(folder)
     if config["experiment"] != experiment.name:
         raise UserError(f"{folder} holds a run of {config['experiment']}, not of {experiment.name}")
-    if _folder.is_finished(folder):
-        raise UserError(f"the run in {folder} is finished: its report is {folder / _report.NAME}")
-    same(config, experiment, options)
+    check_continuation(experiment, folder, options)
     if not _processes.is_first():
         _assist(experiment, config, True)
         return None
@@ -53,21 +50,39 @@ def _assist(experiment: Experiment, config: Mapping[str, Any], again: bool) -> N
         experiment.run(settings(config, folder, again, False))
 
 
+def check_continuation(experiment: Experiment, folder: Path, options: Options) -> None:
+    """Raises if the run in `folder` is finished, is not one that could have been started, or has other options."""
+    config = read_config(folder)
+    if _folder.is_finished(folder):
+        raise UserError(f"the run in {folder} is finished: its report is {folder / _folder.REPORT}")
+    try:
+        check(config, experiment)
+    except (UserError, TypeError, AttributeError) as error:
+        raise _foreign(folder, str(error)) from None
+    same(config, experiment, options)
+
+
 def read_config(folder: Path) -> dict[str, Any]:
     config = _folder.read_json(folder / _folder.CONFIG)
     needed = ("experiment", "preset", "seeds", "adjoint", "solver", "tolerance", "numbers")
     if not isinstance(config, dict) or any(key not in config for key in needed):
-        raise UserError(f"{folder / _folder.CONFIG} is not what lagrax writes: start a new run without --resume")
+        raise _foreign(folder, f"it lacks one of {', '.join(needed)}")
     return config
 
 
-def _complete(experiment: Experiment, config: Mapping[str, Any], folder: Path, again: bool, progress: bool) -> Outcome:
+def _foreign(folder: Path, why: str) -> UserError:
+    return UserError(
+        f"{folder / _folder.CONFIG} is not what this version of lagrax writes ({why}): start a new run without --resume"
+    )
+
+
+def _complete(experiment: Experiment, config: Mapping[str, Any], folder: Path, again: bool, progress: bool) -> None:
     begin = time.perf_counter()
-    with _precision(experiment.x64), _plain_errors():
-        outcome = experiment.run(settings(config, folder, again, progress))
-    _folder.write_outcome(folder, outcome, time.perf_counter() - begin, again)
-    _report.write([folder], folder / _report.NAME)
-    return outcome
+    with _plain_errors(), _folder.working_in(folder), _precision(experiment.x64):
+        if not _folder.has_outcome(folder):
+            outcome = experiment.run(settings(config, folder, again, progress))
+            _folder.write_outcome(folder, outcome, time.perf_counter() - begin, again)
+        _report.write([folder], folder / _folder.REPORT)
 
 
 @contextmanager
@@ -87,13 +102,20 @@ def _plain_errors():
     try:
         yield
     except OSError as error:
-        raise UserError(str(error)) from None
+        raise UserError(_sentence(error)) from None
     except ValueError as error:
         from ..train import CheckpointError
 
         if isinstance(error, CheckpointError):
             raise UserError(str(error)) from None
         raise
+
+
+def _sentence(error: OSError) -> str:
+    """What training says of its files is one already; of others there are the words of the system."""
+    if error.strerror is None:
+        return str(error)
+    return f"{error.filename or 'a file'} cannot be written or read ({error.strerror}): put that right, then resume the run"
 
 
 def _versions() -> dict[str, str]:

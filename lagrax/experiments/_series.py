@@ -23,6 +23,8 @@ DELAY, TRAINING, END = 1.0, 3.0, 8.0
 HORIZONS = {"τ": 1.0, "2τ": 2.0, "5τ": 5.0}
 """How far beyond the training interval the test losses look."""
 
+LIMITS = {"sampling": (1e-4, DELAY / 2)}
+
 
 @dataclasses.dataclass(frozen=True)
 class System:

@@ -13,7 +13,7 @@ import numpy as np
 from .._solve import ddesolve
 from .._term import DelayTerm
 from . import _figures
-from ._base import Claim, Experiment, Figure, Outcome, Preset, Settings, Table
+from ._base import Claim, Experiment, Figure, Outcome, Preset, Settings, Table, UserError
 from ._options import ADJOINTS
 
 DELAY, START, MAX_STEPS = 0.5, (0.0, 1.0), 16384
@@ -38,6 +38,12 @@ def run(settings: Settings) -> Outcome:
             metrics[name][str(n)] = _measure(settings, name, n, int(steps), weights, _flat(exact))
         settings.say(f"  T = {n} τ")
     return Outcome(metrics, _claims(settings, metrics), [_draw(settings, metrics)], [_table(metrics)], [_NOTE])
+
+
+def check(numbers: Mapping[str, Any]) -> None:
+    lengths = numbers["lengths"]
+    if len(lengths) < 2 or sorted(set(lengths)) != lengths:
+        raise UserError(f"lengths = {lengths}, expected two or more that grow, such as [1, 2, 4]")
 
 
 def field(t, y, z, weights):
@@ -187,5 +193,6 @@ EXPERIMENT = Experiment(
         "paper": Preset({"lengths": [1, 2, 3, 4, 5, 6], "repetitions": 31}),
     },
     run=run,
+    check=check,
     x64=True,
 )

@@ -80,4 +80,5 @@ EXPERIMENT = Experiment(
     "keep their order; those of a delay equation may cross, so that it represents x ↦ −x.",
     presets={name: Preset(_NUMBERS) for name in ("smoke", "default", "paper")},
     run=run,
+    limits={"t1": (1, 1000), "points": (2, 10**6)},
 )

@@ -110,4 +110,5 @@ EXPERIMENT = Experiment(
     "feature, which a layer and a loss function process.",
     presets={name: Preset({"points": 201}) for name in ("smoke", "default", "paper")},
     run=run,
+    limits={"points": (2, 10**6)},
 )

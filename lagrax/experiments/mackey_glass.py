@@ -3,7 +3,7 @@
 import functools as ft
 
 from ._base import Experiment
-from ._series import System, presets, run
+from ._series import LIMITS, System, presets, run
 
 SYSTEM = System("Mackey–Glass system", lambda y, z: 4 * z / (1 + z**9.65) - 2 * y, 0.1, 1.5)
 
@@ -16,4 +16,5 @@ EXPERIMENT = Experiment(
     # The equation is no odd function, a network without biases is: it ends at 0.037 where this one ends at 0.008.
     presets=presets(biases=True, iterations=2000, snapshots=40),
     run=ft.partial(run, SYSTEM),
+    limits=LIMITS,
 )

@@ -3,7 +3,7 @@
 import functools as ft
 
 from ._base import Experiment
-from ._series import System, presets, run
+from ._series import LIMITS, System, presets, run
 
 SYSTEM = System("Population dynamics", lambda y, z: 1.8 * y * (1 - z), 0.1, 1.5)
 
@@ -15,4 +15,5 @@ EXPERIMENT = Experiment(
     # Adam at a constant rate leaves the NDDE jittering: its error ends at half as much if the rate falls.
     presets=presets(decay=True),
     run=ft.partial(run, SYSTEM),
+    limits=LIMITS,
 )

@@ -1,7 +1,8 @@
 """Proposition 1 in two dimensions: a delay equation that makes a disc and the ring around it linearly separable."""
 
 import dataclasses
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -10,7 +11,7 @@ from scipy.optimize import linprog
 
 from ..nn import separating_dde
 from . import _figures
-from ._base import Claim, Experiment, Figure, Outcome, Preset, Settings, Table, spread
+from ._base import Claim, Experiment, Figure, Outcome, Preset, Settings, Table, UserError, spread
 
 
 class Line(NamedTuple):
@@ -47,6 +48,12 @@ def run(settings: Settings) -> Outcome:
     ]
     table = Table("The best straight line", ("data", "points on their side", "gap between the classes"), rows)
     return Outcome(metrics, [_claim(settings, found)], [figure], [table])
+
+
+def check(numbers: Mapping[str, Any]) -> None:
+    r1, r2, r3 = (numbers[name] for name in ("r1", "r2", "r3"))
+    if not r1 < r2 <= r3:
+        raise UserError(f"r1, r2, r3 = {r1:g}, {r2:g}, {r3:g}, expected r1 < r2 ≤ r3: a disc and a ring around it")
 
 
 def sample(random: np.random.Generator, numbers) -> tuple[np.ndarray, np.ndarray]:
@@ -116,4 +123,5 @@ EXPERIMENT = Experiment(
         "paper": Preset(_PAPER, seeds=5),
     },
     run=run,
+    check=check,
 )

@@ -1,6 +1,7 @@
 """Concentric spheres: can a flow in the plane pull a disc out of the annulus around it?"""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import equinox as eqx
@@ -14,7 +15,7 @@ from jaxtyping import Array, Float
 from ..nn import AbstractModel, Form, MLPField, NeuralDDE, NeuralODE
 from ..train import Fit, unstack
 from . import _figures as figures
-from ._base import Claim, Experiment, Figure, Outcome, Preset, Settings, Table, spread
+from ._base import Claim, Experiment, Figure, Outcome, Preset, Settings, Table, UserError, spread
 from ._regression import judged
 from ._training import train_seeds
 
@@ -84,6 +85,12 @@ def run(settings: Settings) -> Outcome:
         draw_flows(settings, fits, measured, points[0], targets[0]),
     ]
     return Outcome(measured, claims(settings, measured), drawn, [table(measured)], notes(settings))
+
+
+def check(numbers: Mapping[str, Any]) -> None:
+    points = numbers["inner"] + numbers["outer"]
+    if numbers["batch"] > points:
+        raise UserError(f"batch = {numbers['batch']}, expected at most {points}, the points of inner and outer together")
 
 
 def batches_per_epoch(settings: Settings) -> int:
@@ -250,4 +257,5 @@ EXPERIMENT = Experiment(
         "paper": Preset(_PAPER, seeds=5, tolerance=1e-3, solver="dopri5"),
     },
     run=run,
+    check=check,
 )

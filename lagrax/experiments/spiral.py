@@ -184,4 +184,5 @@ EXPERIMENT = Experiment(
         "paper": Preset(_PAPER, seeds=5, tolerance=1e-3),
     },
     run=run,
+    limits={"sampling": (1e-4, T1)},
 )

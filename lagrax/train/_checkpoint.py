@@ -4,6 +4,8 @@ import dataclasses
 import os
 import tempfile
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import equinox as eqx
@@ -13,6 +15,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import PyTree
 
+from .._files import sole_writer
 from .._persist import ModelFileError, load, save
 from ._agree import Processes
 from ._devices import on_host, readable
@@ -85,14 +88,9 @@ def check_same(path: str, saved: dict[str, Any], given: dict[str, Any]) -> None:
 # --- the file ---------------------------------------------------------------------------------------------------------
 
 
-def prepare_folder(folder: str, resume: bool) -> None:
-    """Makes the folder, and raises if it cannot be written or, without `resume`, holds a run."""
-    held = [name for name in (CHECKPOINT, METRICS) if os.path.exists(os.path.join(folder, name))]
-    if held and not resume:
-        raise FileExistsError(
-            f"the folder {folder} already holds a run ({held[0]}), expected a new one: pass resume=True to go on with it, "
-            "or choose another folder"
-        )
+@contextmanager
+def prepared(folder: str, resume: bool) -> Iterator[None]:
+    """Makes the folder, and keeps others from writing into it. Raises if it cannot be or, without `resume`, holds a run."""
     try:
         os.makedirs(folder, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -101,18 +99,33 @@ def prepare_folder(folder: str, resume: bool) -> None:
         raise type(error)(
             f"the folder {folder} cannot be written ({error.strerror}), expected one that can: choose another folder"
         ) from None
+    with sole_writer(folder):
+        held = [name for name in (CHECKPOINT, METRICS) if os.path.exists(os.path.join(folder, name))]
+        if held and not resume:
+            raise FileExistsError(
+                f"the folder {folder} already holds a run ({held[0]}), expected a new one: pass resume=True to go on with "
+                "it, or choose another folder"
+            )
+        yield
+
+
+@contextmanager
+def saying_how_to_go_on(path: str | None) -> Iterator[None]:
+    """Around writing a file: an error of the disk says what to do about it."""
+    try:
+        yield
+    except OSError as error:
+        raise type(error)(
+            f"{path} cannot be written ({error.strerror}), expected a disk with room that can be written: put that right, "
+            "then resume the run, which goes on from its last checkpoint"
+        ) from None
 
 
 def write(folder: str, checkpoint: Checkpoint) -> None:
     fields = {field.name: getattr(checkpoint, field.name) for field in dataclasses.fields(checkpoint)}
     path = os.path.join(folder, CHECKPOINT)
-    try:
+    with saying_how_to_go_on(path):
         save(path, {"checkpoint version": _VERSION, **fields})
-    except OSError as error:
-        raise type(error)(
-            f"the checkpoint {path} cannot be written ({error.strerror}), expected room for it: make room, then go on with "
-            "resume=True"
-        ) from None
 
 
 def read(folder: str) -> Checkpoint | None:

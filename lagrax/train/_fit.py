@@ -4,7 +4,7 @@ import math
 import os
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 
 import jax
 import numpy as np
@@ -13,7 +13,7 @@ from jaxtyping import Array, PyTree
 
 from ._agree import Processes
 from ._arguments import check_counts, check_evaluation
-from ._checkpoint import METRICS, checksum, prepare_folder
+from ._checkpoint import METRICS, checksum, prepared
 from ._devices import mesh_of
 from ._evaluate import Evaluations
 from ._interrupt import interruptible
@@ -98,24 +98,25 @@ def fit(
     mesh = mesh_of(data)
     processes = Processes(mesh)
     clock = _Clock(math.inf if until is None else until, processes)
-    with processes.safely("the start of fit"):
-        check_counts(iterations, batch_size, checkpoint_every, snapshots, evaluate_every, chunk, until, folder, resume)
-        check_evaluation(evaluate, evaluate_every)
-        if folder is not None and processes.writes:
-            prepare_folder(os.fspath(folder), resume)
-        evaluations = Evaluations(evaluate, evaluate_every)
-        run = Run(
-            model, loss, data, optimizer, key, batch_size, stacked, data_stacked, in_turn, snapshots, folder,
-            evaluations, mesh, processes,
-        )  # fmt: skip
-    if processes.several:
-        settings = {"iterations": iterations, "chunk": chunk, "until": until, "checkpoint_every": checkpoint_every}
-        settings |= {"in_turn": in_turn, "folder (or none)": folder is None, "resume": resume}
-        settings |= {"model (its numbers)": checksum(model)}
-        processes.check_same({**run.made_of, **settings})
-    if resume:
-        run.resume(iterations)
-    ended = _train(run, iterations, clock, checkpoint_every, snapshots, chunk, progress)
+    with ExitStack() as held:
+        with processes.safely("the start of fit"):
+            check_counts(iterations, batch_size, checkpoint_every, snapshots, evaluate_every, chunk, until, folder, resume)
+            check_evaluation(evaluate, evaluate_every)
+            if folder is not None and processes.writes:
+                held.enter_context(prepared(os.fspath(folder), resume))
+            evaluations = Evaluations(evaluate, evaluate_every)
+            run = Run(
+                model, loss, data, optimizer, key, batch_size, stacked, data_stacked, in_turn, snapshots, folder,
+                evaluations, mesh, processes,
+            )  # fmt: skip
+        if processes.several:
+            settings = {"iterations": iterations, "chunk": chunk, "until": until, "checkpoint_every": checkpoint_every}
+            settings |= {"in_turn": in_turn, "folder (or none)": folder is None, "resume": resume}
+            settings |= {"model (its numbers)": checksum(model)}
+            processes.check_same({**run.made_of, **settings})
+        if resume:
+            run.resume(iterations)
+        ended = _train(run, iterations, clock, checkpoint_every, snapshots, chunk, progress)
     return run.result(ended)
 
 

@@ -1,11 +1,14 @@
 """What is recorded of a run: a row per iteration, in memory and as lines of JSON."""
 
 import json
-import os
 from collections.abc import Iterable, Iterator
-from typing import IO, Any
+from contextlib import suppress
+from typing import Any, BinaryIO
 
 import numpy as np
+
+from .._files import replacing
+from ._checkpoint import saying_how_to_go_on
 
 
 class History:
@@ -33,14 +36,13 @@ class MetricsFile:
 
     def __init__(self, path: str | None, columns: dict[str, np.ndarray], evaluations: dict[int, dict[str, np.ndarray]]):
         """Starts the file with what was recorded before, whatever a killed run has left in it."""
-        self._file: IO[str] | None = None
+        self._path = path
+        self._file: BinaryIO | None = None
         if path is None:
             return
-        temporary = f"{path}.{os.getpid()}"
-        with open(temporary, "w", encoding="utf-8") as file:
-            file.writelines(_all_lines(columns, evaluations))
-        os.replace(temporary, path)
-        self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115
+        with saying_how_to_go_on(path), replacing(path) as file:
+            file.writelines(line.encode() for line in _all_lines(columns, evaluations))
+        self._file = open(path, "ab")  # noqa: SIM115
 
     def write(self, iteration: int, columns: dict[str, np.ndarray]) -> None:
         self._write(_lines(iteration, columns))
@@ -50,12 +52,14 @@ class MetricsFile:
 
     def _write(self, lines: Iterable[str]) -> None:
         if self._file is not None:
-            self._file.writelines(lines)
-            self._file.flush()
+            with saying_how_to_go_on(self._path):
+                self._file.writelines(line.encode() for line in lines)
+                self._file.flush()
 
     def close(self) -> None:
         if self._file is not None:
-            self._file.close()
+            with suppress(OSError):  # what is not on the disk yet is what could not be written, and was said then
+                self._file.close()
 
 
 def _all_lines(columns: dict[str, np.ndarray], evaluations: dict[int, dict[str, np.ndarray]]) -> Iterator[str]:

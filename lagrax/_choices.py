@@ -1,0 +1,34 @@
+"""What the command line lets one choose from, by name, without JAX: so that help and mistakes are answered at once."""
+
+import difflib
+from collections.abc import Collection
+
+EXPERIMENTS = (
+    "crossing",
+    "diagram",
+    "separation",
+    "spheres",
+    "spiral",
+    "population",
+    "mackey-glass",
+    "images",
+    "universal",
+    "complexity",
+)
+"""In the order of the paper, which is also that of `lagrax reproduce all`."""
+PRESETS = ("smoke", "default", "paper")
+ADJOINTS = ("discrete", "continuous", "piecewise")
+SOLVERS = ("heun", "bosh3", "tsit5", "dopri5", "dopri8", "kvaerno3", "kvaerno5")
+
+
+class UserError(Exception):
+    """Something the user can put right, said in one sentence; the command line prints it without a traceback."""
+
+
+def pick(what: str, name: str, names: Collection[str]) -> str:
+    """`name`, if it is one of `names`; else an error that suggests the nearest."""
+    if name in names:
+        return name
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(names)}"
+    raise UserError(f"there is no {what} {name!r}: {hint}")
