@@ -1,0 +1,44 @@
+"""Random fields, in processes of their own: with kernels and without they compute the same, and nothing aborts."""
+
+import collections
+import pathlib
+
+import pytest
+
+from lagrax import _kernel
+
+from .fuzz.run import GOOD, NAMES, Runner
+
+pytestmark = pytest.mark.skipif(not _kernel.AVAILABLE, reason="this version of jaxlib is not known to have the attribute")
+
+
+def run(folder: pathlib.Path, pairs: list[tuple[int, str]]) -> collections.Counter:
+    lines = list(Runner(folder / "results.jsonl").run(pairs))
+    assert [tuple(line["pair"]) for line in lines] == pairs
+    bad = [line for line in lines if line["verdict"] not in GOOD]
+    assert not bad, bad
+    return collections.Counter(kernel=sum(line.get("compiled", 0) > 0 for line in lines))
+
+
+def test_a_few_random_fields(tmp_path):
+    assert run(tmp_path, [(seed, name) for seed in (1, 2) for name in ("solve", "grad", "vmap")])["kernel"] == 6
+
+
+@pytest.mark.slow
+def test_random_fields(tmp_path):
+    seeds = [10, 11, 13, 14, 18, 17]  # the last of them in single precision, which has a process of its own
+    assert run(tmp_path, [(seed, name) for seed in seeds for name in NAMES])["kernel"] > 25
+
+
+def test_what_goes_wrong_is_told(tmp_path, monkeypatch):
+    """The end of a process is an abort, too long a silence a hang, and after either the next pair goes on."""
+    answer = """echo '{{"done": [{}, "solve"], "verdict": "same"}}' >> {}; """
+    endings = iter([(0, "exit 3"), (None, "exec sleep 60"), (3, "exit 0")])
+
+    def command(self, jobs, log):
+        seed, ending = next(endings)
+        return ["sh", "-c", ("" if seed is None else answer.format(seed, log)) + ending]
+
+    monkeypatch.setattr(Runner, "command", command)
+    lines = list(Runner(tmp_path / "results.jsonl", timeout=2.0).run([(seed, "solve") for seed in range(4)]))
+    assert [(line["pair"][0], line["verdict"]) for line in lines] == [(0, "same"), (1, "abort"), (2, "hang"), (3, "same")]
