@@ -1,5 +1,6 @@
 """What was once wrong without a word, or failed for the wrong reason: each exact now, or refused."""
 
+import math
 import operator
 
 import diffrax as dfx
@@ -213,3 +214,45 @@ def test_a_costate_is_compiled_once(caplog):
     with jax.log_compiles():
         costate(sol, jnp.array([3.0]))
     assert not [record for record in caplog.records if "Finished XLA compilation" in record.message]
+
+
+@pytest.mark.parametrize("adjoint", [lx.DiscreteAdjoint(), lx.ForwardMode()], ids=["reverse", "forward"])
+def test_a_jump_a_few_floats_beside_an_echo(adjoint):
+    """y' = H(t - s) - y(t - τ), y = 0 before t0, y(t0) = 1: y(t1) = 1 - s + t0 + τ, also where s = t0 + τ but for
+    rounding. There is no room between the two for a step that sees the field on its right side."""
+
+    def final(x, strict):
+        s, tau, t0 = x
+        field = lambda t, y, z, args: jnp.where(jnp.where(strict, t > s, t >= s), 1.0, 0.0) - z
+        options = {"y0": 1.0, "jump_ts": s[None], "adjoint": adjoint, "max_steps": 64}
+        return solve(field, t0=t0, t1=t0 + 1.5 * tau, history=0.0, delay=tau, **options).ys[0]
+
+    slopes = jax.jit((jax.grad if isinstance(adjoint, lx.DiscreteAdjoint) else jax.jacfwd)(final))
+    t0, tau = 0.1, 1.4646243335118974
+    for floats in (-2, -1, 0, 1, 2):
+        s = t0 + tau + floats * np.spacing(t0 + tau)
+        for strict in (True, False):
+            found = slopes((jnp.array(s), jnp.array(tau), jnp.array(t0)), strict)
+            np.testing.assert_allclose(jnp.stack(found), [-1.0, 1.0, 1.0], atol=1e-7, err_msg=f"{floats} {strict}")
+
+
+def test_equal_delays_over_a_long_time():
+    """y' = -2 y(t - τ₁) - 3 y(t - τ₂), y = 0 before 0, y(0) = 1: equal delays make steps of length zero, whose rows have no
+    slope and must not be looked up."""
+    field = lambda t, y, z, args: -2 * z[0] - 3 * z[1]
+    final = lambda delays: solve(field, t1=0.75, history=0.0, y0=1.0, delay=tuple(delays)).ys[0]
+    series = lambda tau: sum((-5.0) ** k * jnp.maximum(0.75 - k * tau, 0.0) ** k / math.factorial(k) for k in range(9))
+    slope = jax.grad(series)(0.1)
+    found = jax.jit(jax.grad(final))(jnp.array([0.1, 0.1]))
+    np.testing.assert_allclose(found, [0.4 * slope, 0.6 * slope], atol=5e-7)
+
+
+@pytest.mark.parametrize("root", [optx.Newton(1e-9, 1e-9), optx.Bisection(1e-9, 1e-9)], ids=["Newton", "Bisection"])
+def test_events_on_the_edges_of_steps(root):
+    """True from the start, true at the end of a step, zero exactly at the end of one: found, whichever way."""
+    true = solve(event=dfx.Event(lambda t, y, args, **kwargs: y > 0.5, root))
+    np.testing.assert_allclose([true.ts[0], true.ys[0]], [0.0, 1.0])
+    later = solve(event=dfx.Event(lambda t, y, args, **kwargs: t > 0.9, root))
+    assert 0.9 < later.ts[0] <= 1.0
+    breakpoint = solve(event=dfx.Event(lambda t, y, args, **kwargs: t - 1, root))
+    np.testing.assert_allclose(breakpoint.ts[0], 1.0, atol=1e-9)
