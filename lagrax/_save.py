@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Inexact, PyTree
 from ._history import row_end
 from ._loop import Trajectory
 from ._problem import Problem
+from ._solution import failed
 
 
 def save(
@@ -56,7 +57,9 @@ def _save_sub(sub: dfx.SubSaveAt, trajectory, states: Iterator, t_final, y_final
     ys = jnp.concatenate([y for _, y in parts])
     reached = ts <= t_final
     ys = jax.vmap(lambda t, y: sub.fn(t, problem.unravel(y), args))(jnp.where(reached, ts, t_final), ys)
-    mask = lambda leaf: jnp.where(reached.reshape(-1, *[1] * (leaf.ndim - 1)), leaf, jnp.full_like(leaf, jnp.inf))
+    # Where a failed solve did not come to, infinity still depends on what it came to: its gradient is NaN then, not zero.
+    nothing = lambda leaf: jnp.where(failed(trajectory.result), leaf + jnp.inf, jnp.inf).astype(leaf.dtype)
+    mask = lambda leaf: jnp.where(reached.reshape(-1, *[1] * (leaf.ndim - 1)), leaf, nothing(leaf))
     ys = jax.tree.map(lambda leaf: mask(leaf) if jnp.issubdtype(leaf.dtype, jnp.inexact) else leaf, ys)
     return jnp.where(reached, ts, jnp.inf), ys
 

@@ -175,6 +175,10 @@ def test_a_failed_solve_has_no_gradient(name, adjoint):
     field = options.pop("field", lambda t, y, z, a: -a * z)
     run = lambda a: solve(field, args=a, delay=delay(a), adjoint=adjoint, throw=False, **options)
     transform = jax.grad if isinstance(adjoint, lx.DiscreteAdjoint) else jax.jacfwd
+    options["saveat"] = dfx.SaveAt(ts=jnp.array([1.9]))  # reached by none of them
+    assert jax.jit(lambda a: run(a).ys[0])(1.0) == jnp.inf
+    assert jnp.isnan(jax.jit(transform(lambda a: run(a).ys[0]))(1.0))
+    options["saveat"] = dfx.SaveAt(t1=True)
     assert jnp.isnan(jax.jit(transform(lambda a: run(a).ys[0]))(1.0))
     if isinstance(adjoint, lx.DiscreteAdjoint):
         kept = lambda a: jnp.where(run(a).result == lx.RESULTS.successful, run(a).ys[0], 0.0)
