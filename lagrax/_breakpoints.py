@@ -143,11 +143,10 @@ def _rounding(time: Float[Array, "*times"], problem: Problem) -> Float[Array, "*
 
 
 def kinks_to_continue(sources: Sources, problem: Problem, t_end: Float[Array, ""], most: int) -> Float[Array, " most"]:
-    """The sources that a solve which continues this one may look back at, the roughest first and then the latest.
-
-    They move with the problem they come from. Unused places hold -∞.
+    """The sources that a solve which continues this one, from t0 on or later, may look back at, the roughest first and then the
+    latest. They move with the problem they come from. Unused places hold -∞.
     """
-    within = (sources.times >= t_end - jnp.max(problem.delays)) & (sources.times <= t_end)
+    within = (sources.times >= problem.t0 - jnp.max(problem.delays)) & (sources.times <= t_end)
     levels = jnp.where(within, sources.levels, np.iinfo(np.int32).max)
     chosen = jnp.lexsort((-sources.times, levels))[:most]
     kinks = jnp.where(within[chosen], source_times(sources, problem)[chosen], -jnp.inf)
