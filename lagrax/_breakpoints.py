@@ -143,7 +143,7 @@ def _rounding(time: Float[Array, "*times"], problem: Problem) -> Float[Array, "*
 
 
 def kinks_to_continue(sources: Sources, problem: Problem, t_end: Float[Array, ""], most: int) -> Float[Array, " most"]:
-    """The sources that a solve which continues this one, from t0 on or later, may look back at, the roughest first and then the
+    """The sources that a solve which continues this one, from t0 on or later, may look back at: the roughest first, then the
     latest. They move with the problem they come from. Unused places hold -∞.
     """
     within = (sources.times >= problem.t0 - jnp.max(problem.delays)) & (sources.times <= t_end)
