@@ -13,7 +13,9 @@ from ._options import pick
 DATASETS = {"cifar10": "CIFAR10", "mnist": "MNIST", "svhn": "SVHN", "digits": "digits"}
 """By name on the command line, as they are called in print."""
 
-SHAPES: dict[str, tuple[int, int, int]] = {**IMAGE_SHAPES, "digits": (1, 8, 8)}
+Shape = tuple[int, int, int]
+"""Channels, height and width."""
+
 DIGITS_FILTERS = 16
 
 MODELS = {(f"A{augment}+{kind}" if augment else kind): (kind, augment) for kind, augment in PAPER_FILTERS}
@@ -60,20 +62,20 @@ def filters(name: str, dataset: str, wanted: int) -> int:
 
 
 @functools.cache
-def parameters(name: str, dataset: str, count: int) -> int:
+def parameters(name: str, shape: Shape, count: int) -> int:
     """How many parameters the model has with `count` filters; nothing is allocated."""
-    return count_parameters(eqx.filter_eval_shape(lambda: build(name, dataset, count, jax.random.key(0))))
+    return count_parameters(eqx.filter_eval_shape(lambda: build(name, shape, count, jax.random.key(0))))
 
 
-def build(name: str, dataset: str, count: int, key: jax.Array, **settings: Any) -> ImageClassifier:
+def build(name: str, shape: Shape, count: int, key: jax.Array, **settings: Any) -> ImageClassifier:
     kind, augment = MODELS[name]
-    return ImageClassifier(kind, SHAPES[DATASETS[dataset]], count, augment=augment, key=key, **settings)
+    return ImageClassifier(kind, shape, count, augment=augment, key=key, **settings)
 
 
 def parameters_table() -> Table:
     """The paper's table of filters and parameters, counted in the models as they are built here."""
     columns = [name for name in DATASETS if DATASETS[name] in IMAGE_SHAPES]
-    cell = lambda name, dataset: f"{(k := filters(name, dataset, 0))}/{parameters(name, dataset, k)}"
+    cell = lambda name, dataset: f"{(k := filters(name, dataset, 0))}/{parameters(name, IMAGE_SHAPES[DATASETS[dataset]], k)}"
     rows = [(name, *(cell(name, dataset) for dataset in columns)) for name in MODELS]
     return Table("Filters / parameters", ("model", *(DATASETS[name] for name in columns)), rows)
 
