@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+import lagrax as lx
 from lagrax import experiments
 from lagrax.datasets.images import Images
 from lagrax.experiments import _classification as classification
@@ -193,6 +194,7 @@ def test_smoke_run_of_every_data_set(dataset, model, tmp_path):
     """From files as their publishers make them, with images of half the size, to what is kept for the statistics."""
     data = write(tmp_path / "data", FILES[dataset]())
     numbers = {**SMALL, "dataset": dataset, "models": model, "data dir": str(data), "size": "0.5"}
+    numbers["first step"] = "1.0"
     folder = experiments.start(experiments.load("images"), tmp_path, Options("smoke", numbers=numbers), progress=False)
     found = json.loads((folder / "metrics.json").read_text())[dataset][model]
     each = last_test(folder / dataset / model)
@@ -202,6 +204,8 @@ def test_smoke_run_of_every_data_set(dataset, model, tmp_path):
     outcome, _ = _folder.read_outcome(folder)
     sides = 14 if dataset == "mnist" else 16
     assert f"6 images of {sides}×{sides} pixels to train with, 3 to test" in outcome.notes[0]
+    assert any("a first step of 1;" in note for note in outcome.notes)
+    assert lx.load(folder / dataset / model / "seed-1.lagrax").flow.dt0 == 1.0
 
 
 @pytest.mark.parametrize("dataset", FILES)
