@@ -193,7 +193,7 @@ _REDUCED = {
     "learning rate": 3e-3,
     "decay": True,
     "max steps": 16,
-    "first step": 1.0,  # often within the tolerance at once: 7 evaluations, where a first step of the solver's choice takes 21
+    "first step": 1.0,  # often within the tolerance at once: 7 evaluations, where one of the solver's choice takes 21
 }
 _SMOKE = {
     **_PAPER,
