@@ -1,5 +1,6 @@
 """The image models compared: smaller images, differences with their intervals, verdicts, and a run in every data set."""
 
+import dataclasses
 import json
 import os
 import signal
@@ -13,7 +14,7 @@ import lagrax as lx
 from lagrax import experiments
 from lagrax.datasets.images import Images
 from lagrax.experiments import _classification as classification
-from lagrax.experiments import _folder, _image_claims, _image_data, _paired
+from lagrax.experiments import _figures, _folder, _image_claims, _image_data, _image_figures, _paired
 from lagrax.experiments import _image_models as models
 from lagrax.experiments._base import UserError
 from lagrax.experiments._options import Options, configure
@@ -179,6 +180,22 @@ def test_table_of_differences():
     assert {row[-1] for row in table.rows} == {"reproduced", "not reproduced"}
     assert [row[4] for row in table.rows if row[1] == "training loss"] == ["–"] * 3
     assert len(_image_claims.plain(found)) == 9 and not _image_claims.table("mnist", [])
+
+
+def test_figure_of_differences(tmp_path):
+    """A panel for each data set with several seeds; the paper's own differences where it has any."""
+    settings = type("Settings", (), {"folder": tmp_path})()
+    found = _image_claims.comparisons(*made_up({"NODE": 80.0, "NDDE": 85.0}))
+    (figure,) = _image_figures.draw_differences(settings, {"mnist": found, "digits": found, "svhn": []})
+    assert (tmp_path / f"{figure.stem}.png").read_bytes().startswith(b"\x89PNG")
+    _, axes = _figures.new()
+    for dataset, expected in (("mnist", [5.0, 96.22 - 96.21]), ("digits", [5.0])):
+        axes[0, 0].clear()
+        _image_figures._intervals(axes[0, 0], 0, found[0], dataset)
+        points = [line.get_xdata()[0] for line in axes[0, 0].lines if line.get_linestyle() == "None"]
+        np.testing.assert_allclose(points, expected, atol=0.1)
+    alone = [dataclasses.replace(each, difference=_paired.Difference(5.0, None, None)) for each in found]
+    assert not _image_figures.draw_differences(settings, {"mnist": alone})
 
 
 # --- runs -------------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from . import _image_claims as claims
 from . import _image_models as models
 from ._base import Experiment, Outcome, Preset, Settings, Table, UserError, spread
 from ._image_data import read
-from ._image_figures import draw
+from ._image_figures import draw, draw_differences
 from ._options import pick
 from ._processes import is_first
 
@@ -40,7 +40,7 @@ def run(settings: Settings) -> Outcome:
     return Outcome(
         {**measured, "differences": {dataset: claims.plain(differences[dataset]) for dataset in sets}},
         [claim for dataset in sets for claim in claims.claims(settings, dataset, differences[dataset])],
-        draw(settings, measured),
+        [*draw_differences(settings, differences), *draw(settings, measured)],
         [*(each for of_set in tables for each in of_set), models.parameters_table()],
         about + notes(settings, measured),
     )
