@@ -17,6 +17,7 @@ EXPERIMENTS = (
 )
 """In the order of the paper, which is also that of `lagrax reproduce all`."""
 PRESETS = ("smoke", "default", "paper")
+MORE_PRESETS = ("reduced",)  # of some experiments
 ADJOINTS = ("discrete", "continuous", "piecewise")
 SOLVERS = ("heun", "bosh3", "tsit5", "dopri5", "dopri8", "kvaerno3", "kvaerno5")
 

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ._choices import ADJOINTS, EXPERIMENTS, PRESETS, SOLVERS, UserError, pick
+from ._choices import ADJOINTS, EXPERIMENTS, MORE_PRESETS, PRESETS, SOLVERS, UserError, pick
 
 if TYPE_CHECKING:
     from .experiments import Options
@@ -262,9 +262,9 @@ def _parse(words: list[str]) -> argparse.Namespace:
     add("names", nargs="*", metavar="NAME", help="an experiment that `lagrax list` shows, or all")
     add(
         "--preset",
-        type=_one_of("preset", PRESETS),
+        type=_one_of("preset", PRESETS + MORE_PRESETS),
         metavar="P",
-        help="smoke (seconds), default (minutes), paper (its numbers)",
+        help="smoke (seconds), default (minutes), reduced (images, hours), paper (its numbers)",
     )
     add("--seeds", type=int, metavar="N", help="how many random seeds (preset's own)")
     add("--out", type=Path, default=Path("runs"), metavar="FOLDER", help="where results go (runs)")

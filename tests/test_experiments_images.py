@@ -21,8 +21,9 @@ from lagrax.experiments import _classification as classification
 from lagrax.experiments import _folder
 from lagrax.experiments import _image_models as models
 from lagrax.experiments._base import UserError
+from lagrax.experiments._image_claims import groups
 from lagrax.experiments._options import Options
-from lagrax.experiments.images import _Budget, _groups
+from lagrax.experiments.images import _Budget
 from lagrax.nn import ImageClassifier
 from lagrax.train import stack
 
@@ -39,7 +40,7 @@ def test_names_and_sizes():
     assert models.filters("A1+NODE+NDDE", "mnist", 0) == 61
     assert [models.filters(name, "digits", 0) for name in ("NODE", "NDDE", "NODE+NDDE", "A4+NODE+NDDE")] == [16, 16, 11, 9]
     assert models.filters("A4+NODE", "cifar10", 46) == 32 and models.filters("A4+NODE+NDDE", "mnist", 1) == 1
-    assert _groups(["NODE", "A1+NODE", "NDDE"]) == [["NODE", "NDDE"], ["A1+NODE"]]
+    assert groups(["NODE", "A1+NODE", "NDDE"]) == [["NODE", "NDDE"], ["A1+NODE"]]
     assert models.reported("NDDE", "svhn") == "81.49 ± 0.09 %" and models.reported("NDDE", "digits") == "–"
 
 
@@ -112,7 +113,7 @@ def test_tests_count_every_image_once():
     controller = dfx.PIDController(rtol=1e-6, atol=1e-6)
     make = lambda key: ImageClassifier("NDDE", (1, 8, 8), 2, stepsize_controller=controller, key=key)
     both = [make(key) for key in jax.random.split(jax.random.key(0))]
-    found = classification.tester(problem, 16)(stack(both))
+    found = classification.averages(classification.tester(problem, 16)(stack(both)))
     images = problem.standardised(problem.test[0])
     for seed, model in enumerate(both):
         logits = eqx.filter_jit(model)(images)

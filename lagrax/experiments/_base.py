@@ -67,11 +67,13 @@ class Settings:
 
 @dataclasses.dataclass(frozen=True)
 class Claim:
-    """A row of "the paper says / we measured / reproduced or not"; `reproduced=None` where the preset does not allow one."""
+    """A row of "the paper says / we measured / reproduced or not"; `reproduced=None` where there is no verdict, and `open`
+    says why: by default the preset does not allow one."""
 
     paper: str
     measured: str
     reproduced: bool | None
+    open: str = "not comparable"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,7 +111,8 @@ class Experiment:
 
     - `name`: on the command line, `mackey-glass` for the module `mackey_glass`.
     - `title`, `about`: a headline, and one or two sentences on what is done and what the paper says of it.
-    - `presets`: `smoke` (seconds), `default` (minutes on two cores) and `paper` (the paper's own numbers).
+    - `presets`: `smoke` (seconds), `default` (minutes on two cores) and `paper` (the paper's own numbers);
+      perhaps others.
     - `run`: does it all, and writes nothing outside of `settings.folder`.
     - `limits`: the smallest and the largest value of numbers for which more than 0 is not enough.
     - `check`: raises a `UserError` for numbers that it cannot serve together, before anything is written.

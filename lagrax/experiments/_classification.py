@@ -41,6 +41,12 @@ class Problem:
     scale: np.ndarray  # their standard deviation
     mesh: Mesh | None
 
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, height and width."""
+        _, channels, height, width = self.train[0].shape
+        return channels, height, width
+
     def standardised(self, images: UInt8[Array, "*batch c h w"]) -> Float[Array, "*batch c h w"]:
         """Mean 0 and deviation 1 over the training images, in each channel."""
         x = images.astype(float)
@@ -75,17 +81,22 @@ def place(images: Images, batch: int) -> Problem:
 
 
 def train(
-    settings: Settings, name: str, make: Callable, problem: Problem, position: int, seconds: float | None
-) -> tuple[Fit, int]:
-    """Trains all seeds of one model, and tests them after every epoch. Returns the iterations per epoch as well."""
+    settings: Settings, name: str, make: Callable, problem: Problem, seconds: float | None
+) -> tuple[Fit, dict[str, np.ndarray], int]:
+    """Trains all seeds of one model, and tests them after every epoch. Returns the last test, image by image, and the
+    iterations per epoch as well.
+
+    Every model gets the same key: seed i sees the same batches in all of them, so that models can be compared seed by seed.
+    """
     numbers = settings.numbers
     epoch = -(-len(problem.train[1]) // numbers["batch"])
+    each = tester(problem, numbers["batch"])
     fitted = train_seeds(
         settings, name, make, cross_entropy(settings, problem), problem.train, numbers["epochs"] * epoch,
-        jr.fold_in(jr.key(4), position), batch_size=numbers["batch"], data_stacked=False, in_turn=_in_turn(), until=seconds,
-        evaluate=tester(problem, numbers["batch"]), evaluate_every=epoch,
+        jr.fold_in(jr.key(4), 0), batch_size=numbers["batch"], data_stacked=False, in_turn=_in_turn(), until=seconds,
+        evaluate=lambda models: averages(each(models)), evaluate_every=epoch,
     )  # fmt: skip
-    return fitted, epoch
+    return fitted, {name: np.asarray(values) for name, values in each(fitted.model).items()}, epoch
 
 
 def _in_turn() -> bool:
@@ -125,11 +136,12 @@ def augmented(how: str, key: Array, images: Float[Array, "batch c h w"]) -> Floa
 
 
 def tester(problem: Problem, batch: int) -> Callable:
-    """`test(models)`: loss and accuracy of each seed on the test images, in batches of which the last is filled up."""
+    """`test(models)`: loss of each test image and whether the class is right, (seeds, images), in batches of which the last
+    is filled up."""
     images, labels = problem.test
     count = len(labels)
     batches = -(-count // batch)
-    order = np.arange(batches * batch).reshape(batches, batch)
+    order = np.arange(batches * batch).reshape(batches, batch) % count
 
     @eqx.filter_jit
     def test(models: ImageClassifier, images: Array, labels: Array) -> dict[str, Array]:
@@ -139,18 +151,21 @@ def tester(problem: Problem, batch: int) -> Callable:
             model = eqx.combine(arrays, rest)
 
             def part(index):
-                real = (index < count).astype(float)
-                x, label = problem.shared_out((images[index % count], labels[index % count]))
+                x, label = problem.shared_out((images[index], labels[index]))
                 logits, _ = model.classify(problem.standardised(x), throw=False)
-                right = jnp.argmax(logits, axis=-1).astype(label.dtype) == label
-                return jnp.sum(real * _losses(logits, label)), jnp.sum(real * right.astype(float))
+                return {"loss": _losses(logits, label), "right": jnp.argmax(logits, axis=-1).astype(label.dtype) == label}
 
-            losses, rights = lax.map(part, jnp.asarray(order, jnp.int32))
-            return {"test loss": jnp.sum(losses) / count, "accuracy": jnp.sum(rights) / count}
+            return {key: x.reshape(-1)[:count] for key, x in lax.map(part, jnp.asarray(order, jnp.int32)).items()}
 
         return problem.everywhere(over_seeds(one, True, in_turn=_in_turn())(arrays))
 
     return lambda models: test(models, images, labels)
+
+
+def averages(each: dict[str, Array]) -> dict[str, Array]:
+    """Loss and accuracy of each seed."""
+    right = each["right"].astype(each["loss"].dtype)
+    return {"test loss": jnp.mean(each["loss"], axis=-1), "accuracy": jnp.mean(right, axis=-1)}
 
 
 def _losses(logits: Float[Array, "batch classes"], labels: Int[Array, " batch"]) -> Float[Array, " batch"]:

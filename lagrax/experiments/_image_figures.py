@@ -1,4 +1,5 @@
-"""Figures of the image experiment: curves by epoch, a row for each data set or for each number of augmented channels."""
+"""Figures of the image experiment: curves by epoch, a row for each data set or for each number of augmented channels; and
+differences of the models' accuracies."""
 
 from typing import Any
 
@@ -6,7 +7,8 @@ import numpy as np
 
 from . import _figures as figures
 from ._base import Figure, Settings
-from ._image_models import DATASETS, MODELS
+from ._image_claims import Comparison
+from ._image_models import ACCURACY, DATASETS, MODELS, REPORTED
 
 LOSSES = {"training loss": "log", "test loss": "log", "accuracy": "linear"}
 EVALUATIONS = {"forward evaluations": "linear", "backward evaluations": "linear"}
@@ -68,3 +70,38 @@ def _curve(axis: Any, values: list[list[float]], kind: str) -> None:
     axis.plot(epochs, finite.mean(axis=1), color=colour, label=kind, marker=figures.MARKERS[kind], markersize=3)
     if finite.shape[1] > 1:
         axis.fill_between(epochs, finite.min(axis=1), finite.max(axis=1), color=colour, alpha=0.18, linewidth=0)
+
+
+def draw_differences(settings: Settings, found: dict[str, list[Comparison]]) -> list[Figure]:
+    """A panel for each data set: accuracy of one model minus that of another, with its two intervals; none for one seed."""
+    of_sets: dict[str, list[Comparison]] = {}
+    for dataset, all_parts in found.items():
+        parts = [each for each in all_parts if each.what == "accuracy" and each.difference.seeds]
+        of_sets |= {dataset: parts} if parts else {}
+    if not of_sets:
+        return []
+    most = max(map(len, of_sets.values()))
+    figure, axes = figures.new(1, len(of_sets), width=4.6, height=1.3 + 0.4 * most)
+    for axis, (dataset, parts) in zip(axes[0], of_sets.items(), strict=True):
+        for row, each in enumerate(parts):
+            _intervals(axis, row, each, dataset)
+        axis.axvline(0, color=figures.BLACK, linewidth=0.8)
+        axis.set(yticks=range(len(parts)), yticklabels=[each.names for each in parts], ylim=(len(parts) - 0.5, -0.5))
+        axis.set(xlabel="difference of test accuracies (points)")
+        axis.set_title(DATASETS[dataset], loc="left")
+    figures.legend(figure, axes, columns=2)
+    caption = "Test accuracy of one model minus that of another, seed by seed, and the difference of the paper's means."
+    return [figures.save(figure, settings.folder, "differences", caption)]
+
+
+def _intervals(axis: Any, row: int, each: Comparison, dataset: str) -> None:
+    """One difference: its intervals beside each other, its mean, and the paper's if it has one."""
+    bar = {"linewidth": 3, "solid_capstyle": "butt"}
+    axis.plot(each.difference.seeds, [row - 0.1] * 2, color=figures.BLUE, label="95 % over seeds", **bar)
+    if each.difference.images:
+        axis.plot(each.difference.images, [row + 0.1] * 2, color=figures.ORANGE, label="95 % over test images", **bar)
+    point = {"color": figures.BLACK, "linestyle": "none"}
+    axis.plot(each.difference.mean, row, marker="o", label="mean over the seeds", **point)
+    if DATASETS[dataset] in REPORTED:
+        first, second = (ACCURACY[name][REPORTED.index(DATASETS[dataset])][0] for name in (each.first, each.second))
+        axis.plot(first - second, row, marker="x", label="the paper's", **point)

@@ -13,12 +13,15 @@ from ._options import pick
 DATASETS = {"cifar10": "CIFAR10", "mnist": "MNIST", "svhn": "SVHN", "digits": "digits"}
 """By name on the command line, as they are called in print."""
 
-SHAPES: dict[str, tuple[int, int, int]] = {**IMAGE_SHAPES, "digits": (1, 8, 8)}
+Shape = tuple[int, int, int]
+"""Channels, height and width."""
+
 DIGITS_FILTERS = 16
 
 MODELS = {(f"A{augment}+{kind}" if augment else kind): (kind, augment) for kind, augment in PAPER_FILTERS}
 """Name → kind and number of channels of zeros, in the order of the paper's tables."""
 
+REPORTED = ("CIFAR10", "MNIST", "SVHN")
 ACCURACY = {
     "NODE": ((53.92, 0.67), (96.21, 0.66), (80.66, 0.56)),
     "NDDE": ((55.69, 0.39), (96.22, 0.55), (81.49, 0.09)),
@@ -33,7 +36,7 @@ ACCURACY = {
     "A4+NDDE": ((59.35, 0.48), (98.31, 0.03), (82.87, 0.55)),
     "A4+NODE+NDDE": ((59.94, 0.66), (98.52, 0.11), (83.62, 0.51)),
 }
-"""The paper's: per cent, mean and standard deviation over 5 realisations on CIFAR10, MNIST and SVHN."""
+"""The paper's: per cent, mean and standard deviation over 5 realisations on the data sets of `REPORTED`."""
 
 
 def chosen(text: str) -> list[str]:
@@ -60,20 +63,20 @@ def filters(name: str, dataset: str, wanted: int) -> int:
 
 
 @functools.cache
-def parameters(name: str, dataset: str, count: int) -> int:
+def parameters(name: str, shape: Shape, count: int) -> int:
     """How many parameters the model has with `count` filters; nothing is allocated."""
-    return count_parameters(eqx.filter_eval_shape(lambda: build(name, dataset, count, jax.random.key(0))))
+    return count_parameters(eqx.filter_eval_shape(lambda: build(name, shape, count, jax.random.key(0))))
 
 
-def build(name: str, dataset: str, count: int, key: jax.Array, **settings: Any) -> ImageClassifier:
+def build(name: str, shape: Shape, count: int, key: jax.Array, **settings: Any) -> ImageClassifier:
     kind, augment = MODELS[name]
-    return ImageClassifier(kind, SHAPES[DATASETS[dataset]], count, augment=augment, key=key, **settings)
+    return ImageClassifier(kind, shape, count, augment=augment, key=key, **settings)
 
 
 def parameters_table() -> Table:
     """The paper's table of filters and parameters, counted in the models as they are built here."""
     columns = [name for name in DATASETS if DATASETS[name] in IMAGE_SHAPES]
-    cell = lambda name, dataset: f"{(k := filters(name, dataset, 0))}/{parameters(name, dataset, k)}"
+    cell = lambda name, dataset: f"{(k := filters(name, dataset, 0))}/{parameters(name, IMAGE_SHAPES[DATASETS[dataset]], k)}"
     rows = [(name, *(cell(name, dataset) for dataset in columns)) for name in MODELS]
     return Table("Filters / parameters", ("model", *(DATASETS[name] for name in columns)), rows)
 
@@ -81,7 +84,7 @@ def parameters_table() -> Table:
 def reported(name: str, dataset: str) -> str:
     """The paper's accuracy, or a dash where it has none."""
     printed = DATASETS[dataset]
-    if printed not in IMAGE_SHAPES:
+    if printed not in REPORTED:
         return "–"
-    mean, deviation = ACCURACY[name][("CIFAR10", "MNIST", "SVHN").index(printed)]
+    mean, deviation = ACCURACY[name][REPORTED.index(printed)]
     return f"{mean:.2f} ± {deviation:.2f} %"

@@ -34,7 +34,7 @@ class Options:
 
 def configure(experiment: Experiment, options: Options) -> dict[str, Any]:
     """A run's configuration as JSON values: the preset, with the options in the place of its values."""
-    preset_name = pick("preset", options.preset or "default", PRESETS)
+    preset_name = pick(f"preset of {experiment.name} called", options.preset or "default", experiment.presets)
     preset = experiment.presets[preset_name]
     choose = lambda given, otherwise: otherwise if given is None else given
     config = {
@@ -108,7 +108,7 @@ def _check_kind(name: str, text: str, value: Any, known: Any) -> None:
 
 def check(config: Mapping[str, Any], experiment: Experiment) -> None:
     """Raises for a configuration that the experiment cannot serve, before anything is written."""
-    preset = experiment.presets[pick("preset", config["preset"], PRESETS)]
+    preset = experiment.presets[pick(f"preset of {experiment.name} called", config["preset"], experiment.presets)]
     pick("adjoint", config["adjoint"], ADJOINTS)
     pick("solver", config["solver"], SOLVERS)
     _check_kind("seeds", str(config["seeds"]), config["seeds"], preset.seeds)

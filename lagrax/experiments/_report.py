@@ -2,6 +2,7 @@
 
 import base64
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
@@ -11,7 +12,7 @@ from . import _folder
 from ._base import Claim, Figure, Outcome, Table, UserError
 from ._report_style import CSS
 
-_VERDICTS = {True: ("yes", "✓ reproduced"), False: ("no", "✗ not reproduced"), None: ("open", "– not comparable")}
+_VERDICTS = {True: ("yes", "✓ reproduced"), False: ("no", "✗ not reproduced"), None: ("open", "–")}
 
 
 def write(folders: Sequence[Path], file: Path) -> None:
@@ -26,7 +27,8 @@ def write(folders: Sequence[Path], file: Path) -> None:
 
 
 def verdict(claim: Claim) -> str:
-    return _VERDICTS[claim.reproduced][1]
+    mark = _VERDICTS[claim.reproduced][1]
+    return f"{mark} {claim.open}" if claim.reproduced is None else mark
 
 
 _PAGE = """<!DOCTYPE html>
@@ -57,11 +59,10 @@ def _title(config: dict[str, Any]) -> str:
 def _overview(runs: Iterable[tuple[dict[str, Any], Outcome]]) -> str:
     rows = []
     for config, outcome in runs:
-        counts = {key: sum(claim.reproduced is key for claim in outcome.claims) for key in _VERDICTS}
+        counts = Counter((list(_VERDICTS).index(claim.reproduced), verdict(claim)) for claim in outcome.claims)
         badges = " ".join(
-            f'<span class="badge {_VERDICTS[key][0]}">{_VERDICTS[key][1]}: {count}</span>'
-            for key, count in counts.items()
-            if count
+            f'<span class="badge {list(_VERDICTS.values())[position][0]}">{text}: {count}</span>'
+            for (position, text), count in sorted(counts.items())
         )
         link = f'<a href="#{escape(config["experiment"])}">{escape(_title(config))}</a>'
         rows.append(f"<tr><td>{link}</td><td>{escape(config['preset'])}</td><td>{badges or '–'}</td></tr>")

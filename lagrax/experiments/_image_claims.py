@@ -1,0 +1,122 @@
+"""What the paper says of its image models, judged by differences of models with as many channels of zeros, seed by seed."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from . import _image_models as models
+from ._base import Claim, Settings, Table
+from ._paired import Difference, compared, shown, together
+
+Each = dict[str, np.ndarray]
+"""The last test of a model, image by image: "loss" and "right", (seeds, images)."""
+
+_FORMS = {"accuracy": "{:+.2f}", "test loss": "{:+.4f}", "training loss": "{:+.4f}"}
+_UNITS = {"accuracy": "accuracy, points", "test loss": "test loss", "training loss": "training loss"}
+_WORDS = {True: "reproduced", False: "not reproduced", None: "cannot tell"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """Two models of a group in one quantity: the paper says that the first is better."""
+
+    first: str
+    second: str
+    what: str
+    difference: Difference
+
+    @property
+    def verdict(self) -> bool | None:
+        return self.difference.verdict(1 if self.what == "accuracy" else -1)
+
+    @property
+    def names(self) -> str:
+        return f"{self.first} − {self.second}"
+
+    @property
+    def kinds(self) -> tuple[str, str]:
+        return models.MODELS[self.first][0], models.MODELS[self.second][0]
+
+    def text(self) -> str:
+        return f"{self.names} {self.difference.text(_FORMS[self.what])}"
+
+
+def groups(names: list[str]) -> list[list[str]]:
+    """The models with as many channels of zeros, in the order of the paper's tables."""
+    augments = dict.fromkeys(models.MODELS[name][1] for name in names)
+    return [[name for name in names if models.MODELS[name][1] == augment] for augment in augments]
+
+
+def comparisons(measured: dict[str, Any], each: dict[str, Each]) -> list[Comparison]:
+    """Every later model of a group with every earlier one, in what all of them have; none before the first epoch is over."""
+    found = []
+    for group in groups(list(measured)):
+        pairs = [(first, second) for i, second in enumerate(group) for first in group[i + 1 :]]
+        if any(not measured[name]["epochs"] for name in group):
+            continue
+        found += [Comparison(*pair, what, _difference(what, *pair, measured, each)) for what in _FORMS for pair in pairs]
+    return found
+
+
+def _difference(what: str, first: str, second: str, measured: dict[str, Any], each: dict[str, Each]) -> Difference:
+    seeds = lambda name: measured[name][what]["seeds"]
+    of_images = {"accuracy": lambda name: 100.0 * each[name]["right"], "test loss": lambda name: each[name]["loss"]}
+    pick = of_images.get(what, lambda name: None)
+    return compared(seeds(first), seeds(second), pick(first), pick(second))
+
+
+def claims(settings: Settings, dataset: str, found: list[Comparison]) -> list[Claim]:
+    """The paper's statements, each to hold for all the models there are; no verdict at the preset `smoke`."""
+    printed = models.DATASETS[dataset]
+    beside_node = [each for each in found if each.kinds[1] == "NODE"]
+    of_both = [each for each in found if each.kinds[0] == "NODE+NDDE"]
+    against = {each.kinds[1] for each in of_both}
+
+    def claim(paper: str, parts: list[Comparison]) -> list[Claim]:
+        whats = dict.fromkeys(each.what for each in parts)
+        listed = {what: "; ".join(each.text() for each in parts if each.what == what) for what in whats}
+        measured = " ".join(f"{_UNITS[what].capitalize()}: {text}." for what, text in listed.items())
+        verdict = together(each.verdict for each in parts), _WORDS[None]
+        if settings.preset == "smoke":
+            verdict = None, "not comparable"
+        return [Claim(f"{printed}: {paper}", measured, *verdict)] if parts else []
+
+    only = lambda parts, *whats: [each for each in parts if each.what in whats]
+    return [
+        *claim(
+            "the NDDEs and their extensions reach lower training and test losses than the NODEs/ANODEs.",
+            only(beside_node, "training loss", "test loss"),
+        ),
+        *claim("their test accuracies are much higher than those of the NODEs/ANODEs.", only(beside_node, "accuracy")),
+        *claim(
+            "NODE+NDDE exhibits the best performance.",
+            only(of_both, "accuracy") if against == {"NODE", "NDDE"} else [],
+        ),
+    ]
+
+
+def table(dataset: str, found: list[Comparison]) -> list[Table]:
+    """All the differences with their intervals."""
+    rows = [
+        (
+            each.names,
+            _UNITS[each.what],
+            (form := _FORMS[each.what]).format(each.difference.mean),
+            shown(each.difference.seeds, form),
+            shown(each.difference.images, form),
+            _WORDS[each.verdict],
+        )
+        for each in found
+    ]
+    columns = ("models", "of", "difference", "95 % over seeds", "95 % over test images", "the paper's order")
+    title = f"{models.DATASETS[dataset]}: differences after the last epoch, seed by seed"
+    return [Table(title, columns, rows)] if rows else []
+
+
+def plain(found: list[Comparison]) -> list[dict[str, Any]]:
+    """For metrics.json."""
+    return [
+        {"models": each.names, "of": each.what, **each.difference.plain(), "the paper's order": _WORDS[each.verdict]}
+        for each in found
+    ]
