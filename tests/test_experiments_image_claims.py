@@ -81,7 +81,7 @@ def test_reduced_preset():
             assert max(counts) < 1.05 * min(counts)
     with pytest.raises(UserError, match="no preset of spiral called 'reduced'"):
         configure(experiments.load("spiral"), Options("reduced"))
-    with pytest.raises(UserError, match="size = 0, expected pixels such as 14"):
+    with pytest.raises(UserError, match=r"size = 0\.0, expected more than 0"):
         configure(experiments.load("images"), Options("smoke", numbers={"size": "0"}))
 
 

@@ -108,7 +108,7 @@ def _check_kind(name: str, text: str, value: Any, known: Any) -> None:
 
 def check(config: Mapping[str, Any], experiment: Experiment) -> None:
     """Raises for a configuration that the experiment cannot serve, before anything is written."""
-    preset = experiment.presets[pick(f"preset of {experiment.name} called", config["preset"], experiment.presets)]
+    preset = experiment.presets[pick("preset", config["preset"], experiment.presets)]
     pick("adjoint", config["adjoint"], ADJOINTS)
     pick("solver", config["solver"], SOLVERS)
     _check_kind("seeds", str(config["seeds"]), config["seeds"], preset.seeds)
