@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float, Inexact, PyTree
+from jaxtyping import Array, Bool, Float, Inexact, PyTree
 
 from ._adjoint import AbstractAdjoint, DiscreteAdjoint
 from ._breakpoints import kinks_to_continue
@@ -114,7 +114,7 @@ def ddesolve(
     history = history if callable(history) else _with_arrays(history)
     state = _initial_state(history, y0, t0)
     try:
-        solution = _solve(
+        solution, bad = _solve(
             term, solver, t0, t1, dt0, history, args, state, y0 is not None, saveat, stepsize_controller, adjoint, jump_ts,
             event, max_steps, progress_meter, output,
         )  # fmt: skip
@@ -125,7 +125,7 @@ def ddesolve(
             f"got forward-mode differentiation (jvp, jacfwd) with {type(adjoint).__name__}, which only runs in reverse: "
             "pass adjoint=lagrax.ForwardMode()"
         ) from None
-    return _raise_if_failed(solution) if throw else solution
+    return _raise_if(bad, solution) if throw else solution
 
 
 def _with_arrays(tree: PyTree) -> PyTree:
@@ -201,7 +201,7 @@ def _solve(
     max_steps,
     meter,
     output,
-) -> dfx.Solution:
+) -> tuple[dfx.Solution, Bool[Array, ""]]:
     delays, structure = jax.tree.flatten(term.resolved_delays())
     dtype = _time_dtype(state, t0, t1, dt0, *delays)
     time = lambda t: jnp.asarray(t, dtype)
@@ -241,7 +241,8 @@ def _solve(
     trajectory, ys = adjoint.solve(problem, setup, jnp.concatenate([jnp.zeros(0, dtype), *wanted]))
     observed = jnp.split(ys, list(np.cumsum([len(ts) for ts in wanted])[:-1])) if wanted else []
     declared = sum(np.size(leaf) for leaf in jax.tree.leaves(jump_ts))
-    return _finish(trajectory, observed, problem, setup, saveat, event, args, declared)
+    solution = _finish(trajectory, observed, problem, setup, saveat, event, args, declared)
+    return solution, failed(solution.result)
 
 
 def _subs(saveat: dfx.SaveAt) -> list[dfx.SubSaveAt]:
@@ -316,11 +317,10 @@ def _finish(
     )
 
 
-def _raise_if_failed(solution: dfx.Solution) -> dfx.Solution:
+def _raise_if(bad: Bool[Array, "..."], solution: dfx.Solution) -> dfx.Solution:
     """Raises with the time reached when that is known, else leaves a check in the traced program."""
     result: Any = solution.result
     results: Any = RESULTS
-    bad = failed(result)
     if isinstance(bad, jax.core.Tracer) or bad.ndim:
         return result.error_if(solution, bad)
     if bad:
