@@ -76,7 +76,8 @@ def ddesolve(
     - `saveat`: a `diffrax.SaveAt`: `t0`, `t1`, `ts`, `steps`, `dense`, `fn`, `subs`.
     - `stepsize_controller`: `diffrax.PIDController`, `ConstantStepSize` or `StepTo`. Fixed steps are interrupted at
       breakpoints and then go on along their own grid.
-    - `adjoint`: how to differentiate: [`lagrax.DiscreteAdjoint`][] or [`lagrax.ForwardMode`][].
+    - `adjoint`: how to differentiate: [`lagrax.DiscreteAdjoint`][], [`lagrax.ForwardMode`][], or as the paper does,
+      [`lagrax.ContinuousAdjoint`][] and [`lagrax.PiecewiseAdjoint`][].
     - `jump_ts`: times at which the vector field jumps, or (before t0) the history jumps or kinks. Differentiable. Steps end
       just before a jump and start just after it.
     - `event`: a `diffrax.Event` that stops the solve when its condition comes true or crosses zero.
