@@ -109,7 +109,7 @@ def systems(draw, shape: Shape, smooth: bool = True):
     length = draw(st.sampled_from([0.7, 1.9, 3.3, 6.1]), label="t1 - t0")
     jumping = [draw(st.booleans(), label="jump") for _ in range(shape.field_jumps + shape.history_jumps)]
     touching = draw(st.booleans(), label="the first jump is on an echo")
-    strict = draw(st.booleans(), label="jumps of the field are written with >")
+    strict = [draw(st.booleans(), label="jumps of the field, the history are written with >") for _ in range(2)]
 
     n, d, jumps = shape.delays, shape.components, len(jumping)
     delays = np.concatenate([draw_delays(rng, kind, used, length), np.full(n - used, 100.0)])
@@ -134,7 +134,7 @@ def systems(draw, shape: Shape, smooth: bool = True):
     variables = {"args": args, "delays": delays, "history": past, "t0": t0, "t1": t0 + length}
     variables |= {"jump_ts": jump_ts} if jumps else {}
     variables |= {"y0": normal(0.7, d)} if shape.y0_given else {}
-    fixed = {"constants": {"reference": t0 + 0.3}, "strict": strict, "strict history": False}
+    fixed = {"constants": {"reference": t0 + 0.3}, "strict": strict[0], "strict history": strict[1]}
     jumps_of_y = np.append(jump_ts[jump_ts < t0] - t0, 0.0)
     corners = np.sort(np.concatenate([(jumps_of_y[:, None] + delays).ravel(), jump_ts - t0]))
     args["coupling"] *= np.min(np.diff(corners[(corners > 0) & (corners < length)]), initial=np.inf) > 8 * STEP * length
