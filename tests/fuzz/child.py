@@ -1,5 +1,6 @@
 """The child process: works through a list of pairs and writes a line before and after each."""
 
+import gc
 import json
 import os
 import sys
@@ -11,6 +12,8 @@ import numpy as np
 def main(jobs: str, results: str) -> None:
     with open(jobs) as file:
         task = json.load(file)
+    # Traced programs are many small objects that stay: looking through them for garbage takes its time.
+    gc.set_threshold(200_000, 20, 100)
     import jax
 
     jax.config.update("jax_enable_x64", task["double"])

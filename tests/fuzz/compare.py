@@ -28,7 +28,8 @@ def verdict(case: Case, outcome: Outcome, reference: Outcome | None, double: boo
         # Rounding decided about a step, or about an iteration of a root finder.
         limit = max(limit, 1e-3)
     kind = "same" if distance <= limit else "different"
-    return {**said, "verdict": kind, "distance": distance, "where": where, "same steps": steps}
+    said |= {"verdict": kind, "distance": distance, "where": where, "same steps": steps}
+    return {**said, "largest": _largest(reference.value), "solved": _solved(reference.value)}
 
 
 def _kind(error: str) -> str:
@@ -37,6 +38,17 @@ def _kind(error: str) -> str:
 
 def _steps(value: Any) -> Any:
     return np.asarray(value["counts"]["num_steps"]).tolist() if isinstance(value, dict) and "counts" in value else None
+
+
+def _solved(value: Any) -> bool:
+    """Whether all of it is of solves that reached their end: others prove less."""
+    return not ("counts" in value and np.any(value["counts"]["result"]))
+
+
+def _largest(value: Any) -> float:
+    """The largest number, as a sign that there is something to compare."""
+    numbers = [x for x in jax.tree.leaves({**value, "counts": None, "ts": None}) if np.issubdtype(x.dtype, np.inexact)]
+    return max((float(np.max(np.abs(x), where=np.isfinite(x), initial=0.0)) for x in numbers), default=0.0)
 
 
 def _distance(one: Any, other: Any) -> tuple[float, str]:

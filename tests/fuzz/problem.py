@@ -150,7 +150,8 @@ class Problem:
         if case.output == "dense":
             ys = [solution.evaluate(t) for t in (case.t0 + 0.013, solution.t1)]
         counts = {name: solution.stats[name] for name in ("num_steps", "num_accepted_steps")}
-        return {"ys": ys, "ts": solution.ts, "counts": counts, "result": solution.result._value}
+        counts["result"] = solution.result._value
+        return {"ys": ys, "ts": solution.ts, "counts": counts}
 
     def loss(self, inputs: dict, adjoint=None) -> tuple[Any, dict]:
         """(A number to differentiate, what it was made of.)"""

@@ -124,7 +124,9 @@ def summary(lines: list[dict]) -> str:
         f"{len(NAMES)} transforms; {using} pairs trace a kernel, {compiled} compile one; {len(skipped)} pairs skipped, of "
         "fields without kernels",
         "verdicts: " + ", ".join(f"{count} {name}" for name, count in verdicts.most_common()),
-        f"steps differ: {sum(line.get('same steps') is False for line in lines)}; largest distance: {worst:.2g}",
+        f"steps differ: {sum(line.get('same steps') is False for line in lines)}; largest distance: {worst:.2g}; "
+        f"not solved to the end: {sum(line.get('solved') is False for line in lines)}; "
+        f"nothing but zeros: {sum(line.get('largest') == 0.0 for line in lines)}",
     ]
     for name, some in names.items():
         kernels = sum(line.get("kernels", 0) > 0 for line in some)
