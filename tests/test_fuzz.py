@@ -1,13 +1,19 @@
 """Random fields, in processes of their own: with kernels and without they compute the same, and nothing aborts."""
 
 import collections
+import dataclasses
 import pathlib
 
+import numpy as np
 import pytest
 
 from lagrax import _kernel
 
+from .fuzz import transforms
+from .fuzz.compare import verdict
+from .fuzz.fields import draw
 from .fuzz.run import GOOD, NAMES, Runner
+from .fuzz.transforms import Outcome
 
 pytestmark = pytest.mark.skipif(not _kernel.AVAILABLE, reason="this version of jaxlib is not known to have the attribute")
 
@@ -42,3 +48,22 @@ def test_what_goes_wrong_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr(Runner, "command", command)
     lines = list(Runner(tmp_path / "results.jsonl", timeout=2.0).run([(seed, "solve") for seed in range(4)]))
     assert [(line["pair"][0], line["verdict"]) for line in lines] == [(0, "same"), (1, "abort"), (2, "hang"), (3, "same")]
+
+
+def test_what_differs_is_told():
+    case = dataclasses.replace(draw(0), precision="64", solver="Euler", adaptive=False)
+    counts = {"num_steps": np.array(3), "result": np.array(0)}
+    numbers = lambda *ys, counts=counts: Outcome(value={"ys": np.array(ys), "counts": counts}, kernels=1)
+    told = lambda one, other: verdict(case, one, other, double=True)["verdict"]
+    assert told(numbers(1.0, np.inf), numbers(1.0 + 1e-10, np.inf)) == "same"
+    assert told(numbers(1.0, 2.0), numbers(1.0 + 1e-8, 2.0)) == "different"
+    assert told(numbers(1.0, np.nan), numbers(1.0, 2.0)) == "different"
+    assert told(numbers(1.0), numbers(1.0, counts=counts | {"result": np.array(1)})) == "different"
+    assert told(Outcome(error="JaxRuntimeError: no"), numbers(1.0)) == "failed"
+    assert told(numbers(1.0), Outcome(error="ValueError: no")) == "failed"
+    assert told(Outcome(error="ValueError: one"), Outcome(error="ValueError: other")) == "failed alike"
+
+
+def test_names_are_those_of_the_transformations():
+    """The parent has its own list: it does without JAX."""
+    assert NAMES == transforms.NAMES

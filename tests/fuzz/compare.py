@@ -70,7 +70,7 @@ def _apart(x: np.ndarray, y: np.ndarray) -> float:
     if not np.issubdtype(x.dtype, np.inexact):
         return float(np.any(x != y))
     finite = np.isfinite(y)
-    if np.any(np.isfinite(x) != finite) or np.any(np.isnan(x) != np.isnan(y)):
+    if np.any(np.isfinite(x) != finite) or not np.array_equal(x[~finite], y[~finite], equal_nan=True):
         return float("inf")
     scale = max(1.0, float(np.max(np.abs(y), where=finite, initial=0.0)))
-    return float(np.max(np.abs(np.where(finite, x - y, 0)))) / scale
+    return float(np.max(np.abs(x[finite] - y[finite]), initial=0.0)) / scale

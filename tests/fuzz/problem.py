@@ -231,7 +231,9 @@ class Problem:
         height = lambda t, y, args, **kwargs: self.vector(y)[0] - 0.9 + 0.4 * t
         if self.case.event == "bool":
             return dfx.Event(lambda t, y, args, **kwargs: height(t, y, args) > 0.7)
-        finder = optx.Bisection(rtol=1e-9, atol=1e-9) if self.case.event == "located" else None
+        # Tight: where a search stops, rounding decides.
+        tolerance = 1e-12 if self.real == jnp.float64 else 1e-6
+        finder = optx.Bisection(rtol=tolerance, atol=tolerance) if self.case.event == "located" else None
         return dfx.Event(height, finder)
 
 
