@@ -65,7 +65,7 @@ def locate_event(event: dfx.Event, problem, args, trajectory):
         return sum((jnp.where(hit, value.astype(t.dtype), 0) for hit, value in numbers), jnp.zeros_like(t))
 
     before, after = condition(lower), condition(upper)
-    crosses = (trajectory.count > 0) & (before * after < 0)
+    crosses = (trajectory.count > 0) & (jnp.sign(before) * jnp.sign(after) < 0)
     # A finder is given something to find in any case. Its guess is where a line between both ends crosses zero: from the
     # end itself, Newton's method fails if the slope there is zero.
     residual = lambda t, _: jnp.where(crosses, condition(t), t - (lower + upper) / 2)
