@@ -1,5 +1,6 @@
 """Mistakes that can be seen before anything is compiled, each told in one sentence."""
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,10 @@ import jax
 import jax.core
 import jax.numpy as jnp
 import numpy as np
+
+from ._lag import is_lag
+from ._method import method_of
+from ._xla._compat import use_stepsize_tol
 
 
 def concrete(x: Any) -> np.ndarray | None:
@@ -26,23 +31,79 @@ def check_kind(name: str, value: Any, kind: type, remedy: str) -> None:
     raise ValueError(f"{name} is {given}, expected an instance of {kind.__name__}: {remedy}")
 
 
-def check_delays(delays: Any) -> None:
-    leaves = jax.tree_util.tree_leaves_with_path(delays)
+def check_lags(lags: Any) -> None:
+    """Every delay must be a positive number or a function `(t, y, args)`."""
+    leaves = jax.tree_util.tree_leaves_with_path(lags, is_leaf=is_lag)
     if not leaves:
         raise ValueError("got no delays, expected at least one: for an equation without delay use diffrax.diffeqsolve")
-    for path, leaf in leaves:
+    for path, lag in leaves:
         name = f"delays{jax.tree_util.keystr(path)}"
-        if not eqx.is_array_like(leaf):
-            raise ValueError(f"{name} is {type(leaf).__name__}, expected a positive number: pass a scalar or a scalar array")
-        if jnp.issubdtype(jnp.result_type(leaf), jnp.complexfloating):
-            raise ValueError(f"{name} is complex, expected a positive real number: take its real part")
-        if jnp.shape(leaf) != ():
-            raise ValueError(
-                f"{name} has shape {jnp.shape(leaf)}, expected a scalar: pass several delays as a tuple or dict"
-            )
-        value = concrete(leaf)
-        if value is not None and not (np.isfinite(value) and value > 0):
-            raise ValueError(f"{name} = {value}, expected a positive finite number: change the sign or drop the delay")
+        if lag.function() is None:
+            _check_constant(name, lag)
+        else:
+            _check_function(name, lag)
+
+
+def _check_constant(name: str, lag: Any) -> None:
+    delay = lag.delay
+    if not eqx.is_array_like(delay):
+        raise ValueError(
+            f"{name} is {type(delay).__name__}, expected a positive number or a function (t, y, args) -> delay: pass a "
+            "scalar, a scalar array or such a function"
+        )
+    if jnp.issubdtype(jnp.result_type(delay), jnp.complexfloating):
+        raise ValueError(f"{name} is complex, expected a positive real number: take its real part")
+    if jnp.shape(delay) != ():
+        raise ValueError(f"{name} has shape {jnp.shape(delay)}, expected a scalar: pass several delays as a tuple or dict")
+    value = concrete(delay)
+    if value is not None and not (np.isfinite(value) and value > 0) and not (value == 0 and lag.overlaps):
+        raise ValueError(
+            f"{name} = {value}, expected a positive finite number: change the sign or drop the delay (a delay of zero is "
+            "lagrax.Lag(0.0, overlap=True))"
+        )
+
+
+def _check_function(name: str, lag: Any) -> None:
+    try:
+        inspect.signature(lag.function()).bind(None, None, None)
+    except TypeError:
+        given = inspect.signature(lag.function())
+        raise ValueError(
+            f"{name} is a function of {given}, expected one of (t, y, args) that returns the delay: give it these three "
+            "arguments"
+        ) from None
+    except ValueError:  # a callable that does not say what it takes
+        pass
+    if lag.minimum is None:
+        return
+    check_number(f"{name}.minimum", lag.minimum, "pass a positive number, or None")
+    value = concrete(lag.minimum)
+    if value is not None and not (np.isfinite(value) and value > 0):
+        raise ValueError(f"{name}.minimum = {value}, expected a positive finite number: leave it out if there is none")
+    if lag.overlap:
+        raise ValueError(
+            f"{name} has minimum = {lag.minimum} and overlap = True, expected one of them: with a minimum steps never "
+            "overlap"
+        )
+
+
+def check_lag_value(name: str, lag: Any, t: Any, y: Any, args: Any) -> None:
+    """Traces a delay's function once; it must return one real number."""
+    try:
+        out = eqx.filter_eval_shape(lag.function(), t, y, args)
+    except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
+        raise ValueError(
+            f"{name} failed ({error}) when called as (t, y, args), expected a function that returns the delay: make it take "
+            "a time, a state and the args of the solve"
+        ) from error
+    shape, dtype = getattr(out, "shape", None), getattr(out, "dtype", type(out))
+    if shape is None and isinstance(out, int | float) and not isinstance(out, bool):
+        return
+    if shape != () or not (jnp.issubdtype(dtype, jnp.floating) or jnp.issubdtype(dtype, jnp.integer)):
+        raise ValueError(
+            f"{name} returned shape {shape} and dtype {dtype}, expected (t, y, args) -> one real number: reduce it to "
+            "a scalar"
+        )
 
 
 def check_number(name: str, x: Any, remedy: str = "pass a number or a scalar array") -> None:
@@ -93,6 +154,38 @@ def check_times(t0: Any, t1: Any, dt0: Any, saveat: dfx.SaveAt, max_steps: Any) 
             raise ValueError(
                 f"`saveat.ts` runs from {ts[0]} to {ts[-1]}, expected times inside [t0, t1] = [{start}, {end}]: drop others"
             )
+
+
+def check_steps(solver: dfx.AbstractSolver, controller: dfx.AbstractStepSizeController, dt0: Any) -> None:
+    """The solver, the controller and the first step must go together."""
+    if isinstance(controller, dfx.ClipStepSizeController):
+        raise ValueError(
+            "got ClipStepSizeController, expected a controller without times of its own: pass the one inside it, and its "
+            "jump_ts (and step_ts) as ddesolve(..., jump_ts=...), where steps end exactly on them"
+        )
+    method, adaptive = method_of(solver), isinstance(controller, dfx.AbstractAdaptiveStepSizeController)
+    if dt0 is None and not (adaptive or isinstance(controller, dfx.StepTo)):
+        raise ValueError("dt0 is None, expected the step size when steps are fixed: pass dt0 or an adaptive controller")
+    step = None if dt0 is None else concrete(dt0)
+    if step is not None and not step > 0:
+        raise ValueError(f"dt0 = {dt0}, expected a positive step: time runs forwards")
+    if adaptive and method.b_error is None:
+        raise ValueError(
+            f"{type(solver).__name__} has no error estimate, expected one for adaptive steps: pass dt0 and "
+            "stepsize_controller=diffrax.ConstantStepSize()"
+        )
+    missing = unset_tolerances(solver)
+    if missing and not adaptive:
+        raise ValueError(
+            f"{type(solver).__name__} has a root finder without {', '.join(missing)} and steps are fixed, expected explicit "
+            "tolerances: pass root_finder=optimistix.Newton(rtol=..., atol=...)"
+        )
+
+
+def unset_tolerances(solver: Any) -> list[str]:
+    """Which tolerances of an implicit solver's root finder are to be those of the step size controller."""
+    finder = getattr(solver, "root_finder", None)
+    return [name for name in ("rtol", "atol", "norm") if getattr(finder, name, None) is use_stepsize_tol]
 
 
 def check_continued(history: dfx.Solution, t0: Any) -> None:

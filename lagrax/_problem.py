@@ -8,9 +8,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Inexact, PyTree, PyTreeDef
 
+from ._lag import AbstractLag
+
 
 class Problem(eqx.Module):
-    """A delay equation `y' = f(t, y, y(t - τ_1), …, y(t - τ_n))` on [t0, t1], its state flattened to a vector of size d.
+    """A delay equation `y' = f(t, y, y(α_1), …, y(α_n))` on [t0, t1], its state flattened to a vector of size d.
+
+    Either all delays are constant, α_i = t - τ_i with the `delays` τ, or all are among the `lags`.
 
     Every array in here is an input that an adjoint differentiates. Closures of `f` and `history` have been turned into
     leaves (`_closure.py`), so that a custom derivative rule sees the traced values they close over.
@@ -33,6 +37,7 @@ class Problem(eqx.Module):
     """Whether the solution may be discontinuous at t0: y0 was given, or the history is a function."""
     impulsive: bool = eqx.field(static=True, default=False)
     """Whether what a delay looks back at may itself be discontinuous at `jump_ts` after t0, not only its derivative."""
+    lags: tuple[AbstractLag, ...] = ()
     tally: Any = None
     """A number that nothing depends on; the backward pass hands back its number of evaluations as the derivative."""
 
@@ -40,6 +45,13 @@ class Problem(eqx.Module):
         """The vector field on flat states: (t, y, the n delayed states) to y'."""
         past = jax.tree.unflatten(self.delay_structure, [self.unravel(z) for z in jnp.unstack(delayed)])
         return ravel(self.vector_field(t, self.unravel(y), past, self.args), y.dtype)
+
+    def looked_up(self, t: Float[Array, ""], y: Inexact[Array, " d"]) -> Float[Array, " n"]:
+        """The times that the vector field looks back at from (t, y)."""
+        if not self.lags:
+            return t - self.delays
+        state = self.unravel(y)
+        return jnp.stack([jnp.asarray(lag.time(t, state, self.args), t.dtype) for lag in self.lags])
 
     def initial_function(self, times: Float[Array, " times"]) -> Inexact[Array, "times d"]:
         """The history at several times before t0."""

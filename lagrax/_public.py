@@ -6,10 +6,13 @@ from ._adjoint import ContinuousAdjoint as ContinuousAdjoint
 from ._adjoint import DiscreteAdjoint as DiscreteAdjoint
 from ._adjoint import ForwardMode as ForwardMode
 from ._adjoint import PiecewiseAdjoint as PiecewiseAdjoint
+from ._lag import AbstractLag as AbstractLag
+from ._lag import At as At
+from ._lag import Lag as Lag
+from ._output._dense import DenseSolution as DenseSolution
+from ._output._results import RESULTS as RESULTS
 from ._persist import ModelFileError as ModelFileError
 from ._persist import load as load
 from ._persist import save as save
-from ._solution import RESULTS as RESULTS
-from ._solution import DenseSolution as DenseSolution
 from ._solve import ddesolve as ddesolve
 from ._term import DelayTerm as DelayTerm

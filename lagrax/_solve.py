@@ -13,27 +13,30 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Inexact, PyTree
 
 from ._adjoint import AbstractAdjoint, DiscreteAdjoint
-from ._breakpoints import kinks_to_continue
 from ._check import (
     check_continued,
-    check_delays,
     check_jumps,
     check_kind,
+    check_lag_value,
+    check_lags,
     check_same_state,
     check_state,
+    check_steps,
     check_times,
     check_vector_field,
     concrete,
 )
-from ._closure import with_closure
-from ._compiled import compiled
-from ._event import locate_event
-from ._loop import Trajectory
+from ._lag import AbstractLag, are_planned, is_lag
+from ._output._dense import DenseSolution
+from ._output._event import locate_event
+from ._output._results import RESULTS, failed
+from ._output._save import save
 from ._problem import Problem, ravel
-from ._save import save
-from ._setup import Setup, check_steps, make_setup
-from ._solution import RESULTS, DenseSolution, failed
+from ._setup import Keep, Setup, make_setup
 from ._term import DelayTerm
+from ._trajectory import Trajectory
+from ._xla._closure import with_closure
+from ._xla._compiled import compiled
 
 KEPT_KINKS = 32
 """How many kinks a dense solution hands on to a solve that continues it, besides the jumps declared for it."""
@@ -59,6 +62,8 @@ def ddesolve(
     progress_meter: dfx.AbstractProgressMeter = dfx.NoProgressMeter(),
 ) -> dfx.Solution:
     """Solves a delay differential equation `y'(t) = f(t, y(t), y(t - τ), args)` from t0 to t1 > t0.
+
+    Delays may be constant, depend on time or on the state, and vanish ([`lagrax.DelayTerm`][]).
 
     The arguments are those of `diffrax.diffeqsolve`, with `history` where its `y0` stands.
 
@@ -91,8 +96,8 @@ def ddesolve(
     `stats` has diffrax's `num_steps`, `num_accepted_steps`, `num_rejected_steps` and `max_steps`, and `num_evaluations` of
     the vector field (a lower bound for implicit solvers) and `t_reached`.
 
-    Steps never exceed the smallest delay, and end on every breakpoint, where a kink of the solution reappears one delay
-    later, up to the order of the solver. Works under `jit`, `vmap` (each lane with its own steps) and `grad`.
+    Steps end on every breakpoint, where a kink of the solution reappears one delay later, up to the order of the solver, and
+    never exceed the smallest constant delay. Works under `jit`, `vmap` (each lane with its own steps) and `grad`.
     """
     check_kind(
         "term", term, DelayTerm, "pass lagrax.DelayTerm(vector_field, delays), or solve an ODE with diffrax.diffeqsolve"
@@ -101,24 +106,31 @@ def ddesolve(
     check_kind("saveat", saveat, dfx.SaveAt, "pass diffrax.SaveAt(t1=True), or what else you want")
     check_kind("stepsize_controller", stepsize_controller, dfx.AbstractStepSizeController, "pass diffrax.PIDController(...)")
     check_kind("adjoint", adjoint, AbstractAdjoint, "pass one of lagrax's own, such as lagrax.DiscreteAdjoint()")
-    check_delays(term.resolved_delays())
+    check_lags(term.lags())
     check_times(t0, t1, dt0, saveat, max_steps)
     check_jumps(jump_ts)
     check_steps(solver, stepsize_controller, dt0)
-    max_steps = operator.index(max_steps)  # type: ignore[arg-type]
-    output = event is not None or adjoint.reads_output or _reads_output(term, t0, t1, saveat)
     if isinstance(history, dfx.Solution):
         check_continued(history, t0)
-    adjoint = adjoint.prepared(t0, t1, term.resolved_delays())
     # Plain floats become arrays here: as they are, each new value would be compiled anew.
-    term, t0, t1, dt0, args, jump_ts = _with_arrays((term, t0, t1, dt0, args, jump_ts))
-    history = history if callable(history) else _with_arrays(history)
-    state = _initial_state(history, y0, t0)
+    arrays = _with_arrays((term, t0, t1, dt0, args, jump_ts))
+    past = history if callable(history) else _with_arrays(history)
+    call = Call(
+        *arrays,
+        history=past,
+        state=_initial_state(past, y0, arrays[1]),
+        solver=solver,
+        controller=stepsize_controller,
+        adjoint=adjoint.prepared(t0, t1, term.lags()),
+        saveat=saveat,
+        event=event,
+        meter=progress_meter,
+        y0_given=y0 is not None,
+        max_steps=operator.index(max_steps),  # type: ignore[arg-type]
+        output=event is not None or adjoint.reads_output or _reads_output(term, t0, t1, saveat),
+    )
     try:
-        solution, bad = _solve(
-            term, solver, t0, t1, dt0, history, args, state, y0 is not None, saveat, stepsize_controller, adjoint, jump_ts,
-            event, max_steps, progress_meter, output,
-        )  # fmt: skip
+        solution, bad = _solve(call)
     except TypeError as error:
         if "forward-mode" not in str(error):
             raise
@@ -127,6 +139,94 @@ def ddesolve(
             "pass adjoint=lagrax.ForwardMode()"
         ) from None
     return _raise_if(bad, solution) if throw else solution
+
+
+class Call(eqx.Module):
+    """The arguments of `ddesolve`, checked. `state` is y(t0)."""
+
+    term: DelayTerm
+    t0: Any
+    t1: Any
+    dt0: Any
+    args: PyTree
+    jump_ts: Any
+    history: Any
+    state: PyTree[Array]
+    solver: dfx.AbstractSolver
+    controller: dfx.AbstractStepSizeController
+    adjoint: AbstractAdjoint
+    saveat: dfx.SaveAt
+    event: dfx.Event | None
+    meter: dfx.AbstractProgressMeter
+    y0_given: bool = eqx.field(static=True)
+    max_steps: int = eqx.field(static=True)
+    output: bool = eqx.field(static=True)
+    """Whether states between mesh points are read."""
+
+    @property
+    def subs(self) -> list[dfx.SubSaveAt]:
+        return _subs(self.saveat)
+
+
+@compiled
+def _solve(call: Call) -> tuple[dfx.Solution, Bool[Array, ""]]:
+    problem = _make_problem(call)
+    keep = Keep(
+        output=call.output,
+        steps=call.event is not None or call.saveat.dense or any(sub.ts is not None or sub.steps for sub in call.subs),
+    )
+    dt0 = None if call.dt0 is None else jnp.asarray(call.dt0, problem.t0.dtype)
+    directions = None if call.event is None else call.event.direction
+    setup = make_setup(call.solver, call.controller, dt0, call.max_steps, directions=directions, meter=call.meter, keep=keep)
+    call.adjoint.check(problem, setup, call.saveat)
+    wanted = [jnp.asarray(sub.ts, problem.t0.dtype) for sub in call.subs if sub.ts is not None]
+    times = jnp.concatenate([jnp.zeros(0, problem.t0.dtype), *wanted])
+    trajectory, ys = call.adjoint.solve(problem, setup, times)
+    observed = jnp.split(ys, list(np.cumsum([len(ts) for ts in wanted])[:-1])) if wanted else []
+    solution = _finish(trajectory, observed, problem, setup, call)
+    return solution, failed(solution.result)
+
+
+def _make_problem(call: Call) -> Problem:
+    """The problem with its state laid out flat."""
+    lags, structure = jax.tree.flatten(call.term.lags(), is_leaf=is_lag)
+    planned = are_planned(lags)
+    delays = [lag.delay for lag in lags] if planned else []
+    dtype = _time_dtype(call.state, call.t0, call.t1, call.dt0, *delays)
+    time = lambda t: jnp.asarray(t, dtype)
+    t0, args, past = time(call.t0), call.args, _history_function(call.history)
+    with jax.numpy_dtype_promotion("standard"):
+        y0, unravel = ravel_pytree(call.state)
+    delayed = jax.tree.unflatten(structure, [call.state] * len(lags))
+    check_vector_field(call.term.vector_field, t0, call.state, delayed, args)
+    return Problem(
+        vector_field=with_closure(call.term.vector_field, t0, call.state, delayed, args),
+        args=args,
+        delays=jnp.stack([time(delay) for delay in delays]) if planned else jnp.zeros(0, dtype),
+        history=ravel(call.history, y0.dtype) if past is None else with_closure(past, t0),
+        y0=y0,
+        t0=t0,
+        t1=time(call.t1),
+        jump_ts=jnp.sort(jnp.concatenate([time(ts).reshape(-1) for ts in _declared(call.jump_ts, call.history)])),
+        events=None if call.event is None else _convert_events(call.event, t0, call.state, args),
+        history_end=lax.stop_gradient(_known_until(call.history, dtype)),
+        unravel=unravel,
+        delay_structure=structure,
+        may_jump=call.y0_given or past is not None,
+        lags=() if planned else tuple(_converted(call.term, t0, call.state, args)),
+    )
+
+
+def _converted(term: DelayTerm, t: Float[Array, ""], state: PyTree, args: PyTree) -> list[AbstractLag]:
+    """The delays, with what their functions close over among their leaves."""
+    converted = []
+    for path, lag in jax.tree_util.tree_leaves_with_path(term.lags(), is_leaf=is_lag):
+        function = lag.function()
+        if function is not None:
+            check_lag_value(f"delays{jax.tree_util.keystr(path)}", lag, t, state, args)
+            lag = lag.with_function(with_closure(function, t, state, args))
+        converted.append(lag)
+    return converted
 
 
 def _with_arrays(tree: PyTree) -> PyTree:
@@ -183,69 +283,6 @@ def _time_dtype(y: PyTree, *times: Any):
     return dtype
 
 
-@compiled
-def _solve(
-    term,
-    solver,
-    t0,
-    t1,
-    dt0,
-    history,
-    args,
-    state,
-    y0_given,
-    saveat,
-    controller,
-    adjoint,
-    jump_ts,
-    event,
-    max_steps,
-    meter,
-    output,
-) -> tuple[dfx.Solution, Bool[Array, ""]]:
-    delays, structure = jax.tree.flatten(term.resolved_delays())
-    dtype = _time_dtype(state, t0, t1, dt0, *delays)
-    time = lambda t: jnp.asarray(t, dtype)
-    with jax.numpy_dtype_promotion("standard"):
-        y0, unravel = ravel_pytree(state)
-    past = _history_function(history)
-    delayed = jax.tree.unflatten(structure, [state] * len(delays))
-    check_vector_field(term.vector_field, time(t0), state, delayed, args)
-    problem = Problem(
-        vector_field=with_closure(term.vector_field, time(t0), state, delayed, args),
-        args=args,
-        delays=jnp.stack([time(delay) for delay in delays]),
-        history=ravel(history, y0.dtype) if past is None else with_closure(past, time(t0)),
-        y0=y0,
-        t0=time(t0),
-        t1=time(t1),
-        jump_ts=jnp.sort(jnp.concatenate([time(ts).reshape(-1) for ts in _declared(jump_ts, history)])),
-        events=None if event is None else _convert_events(event, time(t0), state, args),
-        history_end=lax.stop_gradient(_known_until(history, dtype)),
-        unravel=unravel,
-        delay_structure=structure,
-        may_jump=y0_given or past is not None,
-    )
-    setup = make_setup(
-        solver,
-        controller,
-        None if dt0 is None else time(dt0),
-        max_steps,
-        directions=None if event is None else event.direction,
-        meter=meter,
-        output=output,
-        hand_over=event is not None or saveat.dense or any(sub.ts is not None or sub.steps for sub in _subs(saveat)),
-    )
-    subs = _subs(saveat)
-    wanted = [time(sub.ts) for sub in subs if sub.ts is not None]
-    adjoint.check(problem, setup, saveat)
-    trajectory, ys = adjoint.solve(problem, setup, jnp.concatenate([jnp.zeros(0, dtype), *wanted]))
-    observed = jnp.split(ys, list(np.cumsum([len(ts) for ts in wanted])[:-1])) if wanted else []
-    declared = sum(np.size(leaf) for leaf in jax.tree.leaves(jump_ts))
-    solution = _finish(trajectory, observed, problem, setup, saveat, event, args, declared)
-    return solution, failed(solution.result)
-
-
 def _subs(saveat: dfx.SaveAt) -> list[dfx.SubSaveAt]:
     return jax.tree.leaves(saveat.subs, is_leaf=lambda x: isinstance(x, dfx.SubSaveAt))
 
@@ -253,7 +290,10 @@ def _subs(saveat: dfx.SaveAt) -> list[dfx.SubSaveAt]:
 def _reads_output(term: DelayTerm, t0: Any, t1: Any, saveat: dfx.SaveAt) -> bool:
     """Whether any state between mesh points is read. The paper's image models (T = τ) look at nothing but their input:
     rows without interpolant take a fifth of the memory."""
-    values = [concrete(t) for t in (t0, t1, *jax.tree.leaves(term.resolved_delays()))]
+    lags = jax.tree.leaves(term.lags(), is_leaf=is_lag)
+    if not are_planned(lags):
+        return True
+    values = [concrete(t) for t in (t0, t1, *(lag.delay for lag in lags))]
     if saveat.dense or any(sub.ts is not None for sub in _subs(saveat)) or any(value is None for value in values):
         return True
     start, end, *delays = [float(value) for value in values if value is not None]
@@ -272,20 +312,14 @@ def _convert_events(event: dfx.Event, t: Float[Array, ""], state: PyTree, args: 
 
 
 def _finish(
-    trajectory: Trajectory,
-    observed: list[Inexact[Array, "times d"]],
-    problem: Problem,
-    setup: Setup,
-    saveat: dfx.SaveAt,
-    event: dfx.Event | None,
-    args: PyTree,
-    declared: int,
+    trajectory: Trajectory, observed: list[Inexact[Array, "times d"]], problem: Problem, setup: Setup, call: Call
 ) -> dfx.Solution:
     result = trajectory.result
     t_final, y_final = trajectory.t_end, trajectory.y_end
-    if event is not None:
-        t_final, y_final, result = locate_event(event, problem, args, trajectory)
-    for sub in _subs(saveat):
+    saveat, args = call.saveat, call.args
+    if call.event is not None:
+        t_final, y_final, result = locate_event(call.event, problem, args, trajectory)
+    for sub in call.subs:
         if sub.ts is not None:
             times: Array = sub.ts
             valid = jnp.all(times[1:] >= times[:-1]) & (times[0] >= problem.t0) & (times[-1] <= problem.t1)
@@ -293,8 +327,10 @@ def _finish(
     ts, ys = (None, None) if saveat.subs is None else save(saveat, trajectory, observed, t_final, y_final, problem, args)
     dense: Any = None
     if saveat.dense:
-        kinks = kinks_to_continue(trajectory.sources, problem, t_final, KEPT_KINKS + declared)
-        dense = DenseSolution(trajectory.rows, trajectory.starts, trajectory.count, problem, kinks, t_final)
+        declared = sum(np.size(leaf) for leaf in jax.tree.leaves(call.jump_ts))
+        kinks = trajectory.sources.kinks(problem, t_final, KEPT_KINKS + declared)
+        past: Any = trajectory.past
+        dense = DenseSolution(past, problem, kinks, t_final)
     stats = {
         "num_steps": trajectory.attempts,
         "num_accepted_steps": trajectory.count,
@@ -314,7 +350,7 @@ def _finish(
         solver_state=None,
         controller_state=None,
         made_jump=None,
-        event_mask=trajectory.event_mask if event is not None else None,
+        event_mask=trajectory.event_mask if call.event is not None else None,
     )
 
 

@@ -3,8 +3,9 @@
 from collections.abc import Callable
 
 import equinox as eqx
-import jax
 from jaxtyping import PyTree
+
+from ._lag import AbstractLag, resolve
 
 
 class DelayTerm(eqx.Module):
@@ -14,9 +15,16 @@ class DelayTerm(eqx.Module):
 
     - `vector_field`: a function `f(t, y, delayed, args)` returning the structure of `y`. `delayed` has the structure of
       `delays`, each leaf replaced by a whole state: the solution that long ago.
-    - `delays`: a PyTree of positive scalars, in the units of time. A scalar gives `delayed` as one state, `(1.0, 2.0)` a
-      tuple of two, `{"short": 0.5}` a dictionary. Leaves are differentiable. A callable module among them (a learnable
-      delay) is called without arguments for its value.
+    - `delays`: a PyTree of delays, in the units of time. A scalar gives `delayed` as one state, `(1.0, 2.0)` a tuple of two,
+      `{"short": 0.5}` a dictionary. A leaf is
+
+        - a positive number;
+        - a function `(t, y, args)` that returns the delay, which may depend on time and on the state, and be zero;
+        - a [`lagrax.At`][], for the looked-up time itself;
+        - a [`lagrax.Lag`][] around any of these, with options;
+        - a callable module without arguments (a learnable delay), called for its value.
+
+      All are differentiable, in what they close over too.
 
     ```python
     def hutchinson(t, y, delayed, rate):
@@ -29,7 +37,6 @@ class DelayTerm(eqx.Module):
     vector_field: Callable
     delays: PyTree
 
-    def resolved_delays(self) -> PyTree:
-        """`delays` with every module replaced by its value."""
-        is_module = lambda leaf: isinstance(leaf, eqx.Module) and callable(leaf)
-        return jax.tree.map(lambda leaf: leaf() if is_module(leaf) else leaf, self.delays, is_leaf=is_module)
+    def lags(self) -> PyTree[AbstractLag]:
+        """`delays` with every leaf replaced by its kind."""
+        return resolve(self.delays)

@@ -9,7 +9,7 @@ import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import lagrax as lx
-from lagrax import _kernel
+from lagrax._xla import _kernel
 
 jax.config.update("jax_num_cpu_devices", 2)
 jax.config.update("jax_enable_x64", True)

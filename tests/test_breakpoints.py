@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lagrax as lx
-from lagrax import _breakpoints as bp
-from lagrax._history import WINDOW, Sides, find_rows, step_index
+from lagrax._planned import _breakpoints as bp
+from lagrax._past import Past
+from lagrax._planned._lookup import WINDOW, Sides, find_rows
 from lagrax._method import method_of
 from lagrax._problem import Problem
 
@@ -119,9 +120,10 @@ def test_rows_are_found(lengths, pointer, fraction):
         assert int(found[0, 0]) - pointer == expected
 
 
-def test_step_index_takes_either_side():
+def test_a_time_between_two_rows_takes_either_side():
     starts = jnp.array([0.0, 1.0, 1.0, 2.0, jnp.inf])
-    index = lambda t, left: int(step_index(starts, jnp.int32(4), jnp.array(t), left))
+    past = Past(jnp.zeros((4, 3)), starts, jnp.int32(4), jnp.int32(3))
+    index = lambda t, left: int(past.holding(jnp.array(t), left))
     assert [index(1.0, True), index(1.0, False)] == [0, 2]
     assert [index(-1.0, True), index(0.0, True), index(9.0, False)] == [0, 0, 3]
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lagrax._buffer import LARGE, read_each
+from lagrax._xla._buffer import LARGE, read_each
 
 
 @pytest.mark.parametrize("rows", [LARGE // 24, LARGE // 24 + 1])

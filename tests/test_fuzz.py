@@ -7,7 +7,7 @@ import pathlib
 import numpy as np
 import pytest
 
-from lagrax import _kernel
+from lagrax._xla import _kernel
 
 from .fuzz import transforms
 from .fuzz.compare import verdict

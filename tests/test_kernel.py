@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import lagrax as lx
-from lagrax import _kernel
+from lagrax._xla import _kernel
 
 from .problems import hutchinson
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from lagrax._neighbours import inside, just_after, just_before, previous
+from lagrax._xla._neighbours import inside, just_after, just_before, previous
 
 
 @settings(deadline=None)

@@ -11,10 +11,9 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Inexact, Int, PyTree
 
-from .._history import evaluate, split_rows, step_index
-from .._loop import Trajectory
 from .._problem import Problem
 from .._setup import Setup
+from .._trajectory import Trajectory
 
 
 class AbstractAdjoint(eqx.Module):
@@ -31,7 +30,7 @@ class AbstractAdjoint(eqx.Module):
         """Whether the backward pass reads the forward solution between mesh points."""
         return False
 
-    def prepared(self, t0: Any, t1: Any, delays: PyTree) -> "AbstractAdjoint":
+    def prepared(self, t0: Any, t1: Any, lags: PyTree) -> "AbstractAdjoint":
         """This adjoint with what it has to know before tracing taken from the arguments of the solve."""
         return self
 
@@ -43,8 +42,8 @@ def observe(trajectory: Trajectory, ts: Float[Array, " times"], problem: Problem
     """The solution at times in [t0, t1], each from the step that ends at or after it."""
     if ts.size == 0:
         return jnp.zeros((0, problem.y0.size), problem.y0.dtype)
-    index = step_index(trajectory.starts, trajectory.count, ts, left=True)
-    return evaluate(*split_rows(trajectory.rows[index]), ts, problem.y0.dtype, problem.y0.size)
+    assert trajectory.past is not None, "steps are kept where they are to be observed"
+    return trajectory.past.state(ts, left=True, like=problem.y0)
 
 
 def without_tangents(trajectory: Trajectory) -> Trajectory:
@@ -63,12 +62,6 @@ def is_asked(cotangent: PyTree) -> Bool[Array, ""]:
     """Whether any of the cotangents is not zero."""
     asked = [jnp.any(leaf != 0) for leaf in jax.tree.leaves(cotangent) if eqx.is_inexact_array(leaf)]
     return jnp.any(jnp.stack(asked)) if asked else jnp.array(False)
-
-
-def spoil(bar: PyTree, bad: Bool[Array, ""]) -> PyTree:
-    """NaN for what is the gradient of a solve that failed; not where nothing asks for it, as a loss that leaves out failed
-    lanes."""
-    return jax.tree.map(lambda x: jnp.where(bad, jnp.full_like(x, jnp.nan), x) if eqx.is_inexact_array(x) else x, bar)
 
 
 def with_tally(problem: Problem, tally) -> Problem:

@@ -22,15 +22,18 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int, PyTree
 
-from .._breakpoints import root_times
-from .._compat import nondifferentiable_backward, unvmap_max
-from .._compiled import compiled
-from .._loop import Trajectory, integrate
-from .._neighbours import just_after, just_before
+from .._check import check_steps
+from .._integrate import integrate
+from .._output._dense import DenseSolution
+from .._output._results import failed
+from .._planned._breakpoints import root_times
 from .._problem import Problem
-from .._setup import Setup, check_steps, make_setup
-from .._solution import DenseSolution, failed
-from ._base import AbstractAdjoint, count_evaluations, is_asked, observe, spoil, with_tally, without_tangents
+from .._setup import Setup, make_setup
+from .._trajectory import Trajectory, spoil
+from .._xla._compat import nondifferentiable_backward, unvmap_max
+from .._xla._compiled import compiled
+from .._xla._neighbours import just_after, just_before
+from ._base import AbstractAdjoint, count_evaluations, is_asked, observe, with_tally, without_tangents
 from ._costate import Costate, Forward, gather_observations, solve_costate
 
 
@@ -57,6 +60,8 @@ class ContinuousAdjoint(AbstractAdjoint):
 
     def check(self, problem, setup, saveat):
         refuse = "got {} with ContinuousAdjoint, expected {}: pass adjoint=lagrax.DiscreteAdjoint() instead"
+        if problem.lags:
+            raise ValueError(refuse.format("a delay that moves or overlaps", "constant delays"))
         if problem.events is not None:
             raise ValueError(refuse.format("an event", "a fixed t1"))
         if jnp.issubdtype(problem.y0.dtype, jnp.complexfloating):
@@ -71,8 +76,8 @@ class ContinuousAdjoint(AbstractAdjoint):
             "output: save at ts, or pass adjoint=lagrax.DiscreteAdjoint()."
         )
         # The gradient of another output is an error, not zero.
-        rows = nondifferentiable_backward(trajectory.rows, msg=message)
-        return without_tangents(dataclasses.replace(trajectory, rows=rows)), ys
+        past = nondifferentiable_backward(trajectory.past, msg=message)
+        return without_tangents(dataclasses.replace(trajectory, past=past)), ys
 
     def backward_setup(self, setup: Setup) -> Setup:
         """How to solve backwards, given how the forward solve is done."""
@@ -132,8 +137,8 @@ def _solve_bwd(trajectory: Trajectory, cotangent: Any, perturbed, inputs, consta
     ys_bar = fill(ys_bar, jnp.zeros((ts.size, problem.y0.size), problem.y0.dtype))
     y_end_bar = fill(trajectory_bar.y_end, trajectory.y_end)
     nothing = jnp.zeros(0, problem.t0.dtype)
-    dense = DenseSolution(trajectory.rows, trajectory.starts, trajectory.count, problem, nothing, trajectory.t_end)
-    forward = Forward(dense)
+    past: Any = trajectory.past
+    forward = Forward(DenseSolution(past, problem, nothing, trajectory.t_end))
     observations = gather_observations(jnp.append(ts, trajectory.t_end), jnp.concatenate([ys_bar, y_end_bar[None]]))
     costate = solve_costate(forward, observations, backward)
     integral, evaluations = _integral(costate, forward, variables, constants, perturbed[0], backward)
@@ -179,9 +184,10 @@ def _integral(costate: Costate, forward: Forward, variables, constants, perturbe
 
 def _mesh(forward: Forward, costate: Costate) -> tuple[Float[Array, " points"], Int[Array, ""]]:
     """(The mesh points of both solves in one list, the number of pieces between them): in a piece all is smooth."""
-    backward = costate.trajectory
-    mirrored = jnp.where(jnp.isfinite(backward.starts), -backward.starts, jnp.inf)
-    return jnp.sort(jnp.concatenate([forward.dense.starts, mirrored])), forward.dense.count + backward.count - 1
+    ahead, back = forward.dense.past, costate.trajectory.past
+    assert back is not None, "the backward solve keeps its steps"
+    mirrored = jnp.where(jnp.isfinite(back.starts), -back.starts, jnp.inf)
+    return jnp.sort(jnp.concatenate([ahead.starts, mirrored])), ahead.count + back.count - 1
 
 
 def _add_ends(problem_bar: Problem, costate: Costate, forward: Forward, y_end_bar, t_end_bar) -> Problem:

@@ -18,14 +18,14 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Inexact
 
-from .._breakpoints import root_times
-from .._compiled import compiled
-from .._history import evaluate, split_rows, step_index
-from .._loop import Trajectory, integrate
-from .._neighbours import previous
+from .._integrate import integrate
+from .._output._dense import DenseSolution
+from .._planned._breakpoints import root_times
 from .._problem import Problem
 from .._setup import Setup
-from .._solution import DenseSolution
+from .._trajectory import Trajectory
+from .._xla._compiled import compiled
+from .._xla._neighbours import previous
 
 
 class Forward(eqx.Module):
@@ -110,12 +110,10 @@ class Costate(eqx.Module):
 
     def continuous(self, s: Float[Array, ""]) -> Inexact[Array, " d"]:
         """ν(s), zero before the first step."""
-        trajectory = self.trajectory
-        index = step_index(trajectory.starts, trajectory.count, s, left=True)
-        end = trajectory.y_end
-        nu = evaluate(*split_rows(trajectory.rows[index]), s, end.dtype, end.size)
-        nu = jnp.where(s >= trajectory.t_end, end, nu)
-        return jnp.where(s <= trajectory.starts[0], jnp.zeros_like(nu), nu)
+        past: Any = self.trajectory.past
+        end = self.trajectory.y_end
+        nu = jnp.where(s >= self.trajectory.t_end, end, past.state(s, left=True, like=end))
+        return jnp.where(s <= past.starts[0], jnp.zeros_like(nu), nu)
 
 
 @compiled

@@ -1,12 +1,11 @@
 """Forward mode: the loop as it is, for `jax.jvp`, `jax.jacfwd` and nested forward derivatives."""
 
-import dataclasses
-
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from .._loop import integrate
-from .._solution import failed
+from .._integrate import integrate
+from .._output._results import failed
 from ._base import AbstractAdjoint, observe, without_tangents
 
 
@@ -20,9 +19,8 @@ class ForwardMode(AbstractAdjoint):
 
     def solve(self, problem, setup, ts):
         trajectory = without_tangents(integrate(problem, setup))
-        ends = (trajectory.rows, trajectory.y_end, trajectory.t_end)
-        rows, y_end, t_end = _spoil(failed(trajectory.result), ends)
-        trajectory = dataclasses.replace(trajectory, rows=rows, y_end=y_end, t_end=t_end)
+        where = lambda t: (t.past.rows, t.y_end, t.t_end)
+        trajectory = eqx.tree_at(where, trajectory, _spoil(failed(trajectory.result), where(trajectory)))
         return trajectory, observe(trajectory, ts, problem)
 
 

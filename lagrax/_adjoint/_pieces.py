@@ -9,9 +9,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Inexact, Int
 
 from .._method import Method
+from .._output._results import RESULTS, failed
 from .._problem import Problem
 from .._setup import Setup
-from .._solution import RESULTS, failed
 
 ROUNDING = 1e-6
 """How far, in delay lengths, the interval may exceed a whole number of them and still count as that many."""

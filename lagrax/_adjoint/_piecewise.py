@@ -20,13 +20,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Inexact
 
-from .._check import concrete
-from .._loop import Trajectory
+from .._check import check_steps, concrete
+from .._lag import are_planned, is_lag
 from .._method import method_of
+from .._output._results import failed
 from .._problem import Problem
-from .._setup import Setup, check_steps
-from .._solution import failed
-from ._base import AbstractAdjoint, count_evaluations, is_asked, spoil, with_tally, without_tangents
+from .._setup import Setup
+from .._trajectory import Trajectory, spoil
+from ._base import AbstractAdjoint, count_evaluations, is_asked, with_tally, without_tangents
 from ._pieces import ROUNDING, Pieces, solve_ordinary, start_count
 
 
@@ -53,6 +54,7 @@ class PiecewiseAdjoint(AbstractAdjoint):
     def check(self, problem, setup, saveat):
         refuse = "got {} with PiecewiseAdjoint, expected {}: pass adjoint=lagrax.DiscreteAdjoint() or ContinuousAdjoint()"
         for wrong, given, expected in (
+            (bool(problem.lags), "a delay that moves or overlaps", "a constant one"),
             (problem.delays.size > 1, f"{problem.delays.size} delays", "one"),
             (callable(problem.history), "a history that is a function", "a constant one"),
             (problem.jump_ts.size > 0, "jump_ts", "a smooth vector field"),
@@ -66,10 +68,11 @@ class PiecewiseAdjoint(AbstractAdjoint):
                 raise ValueError(refuse.format(given, expected))
         self.backward_setup(setup)
 
-    def prepared(self, t0, t1, delays):
-        values = [concrete(x) for x in (t0, t1, *jax.tree.leaves(delays))]
-        if self.num_intervals is not None or len(values) != 3:
+    def prepared(self, t0, t1, lags):
+        lags = jax.tree.leaves(lags, is_leaf=is_lag)
+        if self.num_intervals is not None or len(lags) != 1 or not are_planned(lags):
             return self
+        values = [concrete(x) for x in (t0, t1, lags[0].delay)]
         if any(value is None for value in values):
             raise ValueError(
                 "the delay, t0 or t1 is traced, expected a number of pieces known in advance: pass "
@@ -163,10 +166,8 @@ def _run_forward(pieces: Pieces, ts: Float[Array, " times"], setup: Setup):
             observed = jnp.where(((number == k) & (ts > problem.t0))[:, None], ys[1], observed)
         count = count.add(solution, setup.method, k + 1, selected=setup.adaptive)
     trajectory = Trajectory(
-        rows=None,
-        starts=None,
-        links=None,
-        slopes=None,
+        past=None,
+        record=None,
         sources=None,
         t_end=problem.t1,
         y_end=states[-1],

@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, PyTree
 
 from .._adjoint import AbstractAdjoint, DiscreteAdjoint
 from .._check import concrete
+from .._lag import are_planned, is_lag
 from .._solve import ddesolve
 from .._term import DelayTerm
 from ._handover import HANDOVER, Handover
@@ -155,7 +156,7 @@ class NeuralODEDDE(AbstractModel):
     def solve(self, x, ts=None, *, args=None, adjoint=None, dense=False, throw=True):
         field = Handover(self.ode_field, self.dde_field)
         term = DelayTerm(field, self.delays)
-        start = -_longest(term.resolved_delays())
+        start = -_longest(term)
         history = field.attach(_augment(self, x))
         return _run(self, term, start, _end(self, ts), history, ts, args, adjoint, dense, throw, jump_ts=[HANDOVER])
 
@@ -215,11 +216,17 @@ def _frozen(delays: PyTree) -> PyTree:
     return jax.tree.map(lambda leaf: float(leaf) if is_number(leaf) else leaf, delays, is_leaf=is_leaf)
 
 
-def _longest(delays: PyTree) -> Float[Array, ""] | float:
-    leaves = jax.tree.leaves(delays)
-    if all(isinstance(leaf, float) for leaf in leaves):
-        return max(leaves)
-    longest = leaves[0]
-    for leaf in leaves[1:]:
-        longest = jnp.maximum(longest, leaf)
+def _longest(term: DelayTerm) -> Float[Array, ""] | float:
+    lags = jax.tree.leaves(term.lags(), is_leaf=is_lag)
+    if not are_planned(lags):
+        raise ValueError(
+            "NeuralODEDDE got a delay that is a function or overlaps, expected constant ones: its first part is as long as "
+            "the longest delay, so use NeuralDDE with an initial function"
+        )
+    delays = [lag.delay for lag in lags]
+    if all(isinstance(delay, float) for delay in delays):
+        return max(delays)
+    longest = delays[0]
+    for delay in delays[1:]:
+        longest = jnp.maximum(longest, delay)
     return longest

@@ -12,7 +12,7 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import lagrax as lx
-from lagrax import _kernel
+from lagrax._xla import _kernel
 
 from .fields import Case
 from .problem import Problem

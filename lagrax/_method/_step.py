@@ -4,6 +4,7 @@ A step never outruns the smallest delay, so what its stages see of the past is k
 all stages at once, and the step itself is that of an ordinary differential equation.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import diffrax as dfx
@@ -14,10 +15,9 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Inexact
 
-from ._history import combine, node_times
-from ._method import Method
-from ._neighbours import inside, just_after, just_before
-from ._problem import Problem
+from .._problem import Problem
+from .._xla._neighbours import inside, just_after, just_before
+from ._tableau import Method, combine, node_times
 
 
 class Step(eqx.Module):
@@ -52,7 +52,10 @@ def take_step(
     A step taken again in order to differentiate it may be given its slopes, as `known` (explicit methods only).
     """
     if method.implicit:
-        return _diffrax_step(solver, method, problem, t, t_end, y, slope, delayed)
+        nodes = t + jnp.asarray(method.nodes, t.dtype) * (t_end - t)
+        # An implicit stage asks again and again at its own node, which tells what it sees of the past.
+        see = lambda s, time, state: delayed[jnp.argmin(jnp.abs(nodes - s))]
+        return implicit_step(solver, method, problem, t, t_end, y, slope, see)
     return _explicit_step(method, problem, t, t_end, y, slope, delayed, known)
 
 
@@ -60,15 +63,21 @@ def with_output_error(step: Step, method: Method, problem: Problem, t, t_end, y,
     """The step with an error estimate that covers the dense output too, for methods whose own does not (`Method.probe`)."""
     if method.probe is None or step.error is None:
         return step
-    theta, scale = method.probe
+    seen = delayed[int(np.searchsorted(method.nodes, method.probe[0]))]
+    error = output_error(step, method, problem, t, t_end, y, seen)
+    return eqx.tree_at(lambda s: s.error, step, error)
+
+
+def output_error(step: Step, method: Method, problem: Problem, t, t_end, y, delayed: Inexact[Array, "n d"]):
+    """The larger of a step's own error estimate and that of its dense output, where `delayed` is seen at the probe."""
+    theta, scale = method.probe  # type: ignore[misc]
     coefficients = [combine(weights, step.increments) for weights in method.dense]
     value = y + sum(theta**k * coefficient for k, coefficient in enumerate(coefficients, start=1))
     slope = sum(k * theta ** (k - 1) * coefficient for k, coefficient in enumerate(coefficients, start=1))
     h = t_end - t
-    node = int(np.searchsorted(method.nodes, theta))
-    defect = h.astype(y.dtype) * problem.field(t + theta * h, value, delayed[node]) - slope
-    error = jnp.maximum(jnp.abs(step.error), scale * jnp.abs(defect)).astype(y.dtype)
-    return eqx.tree_at(lambda s: s.error, step, error)
+    defect = h.astype(y.dtype) * problem.field(t + theta * h, value, delayed) - slope
+    own: Any = step.error
+    return jnp.maximum(jnp.abs(own), scale * jnp.abs(defect)).astype(y.dtype)
 
 
 def start_slope(problem: Problem, t, y, delayed: Inexact[Array, "nodes n d"], known=None) -> Inexact[Array, " d"]:
@@ -123,15 +132,15 @@ def _next_jump(problem: Problem, t: Float[Array, ""]) -> Float[Array, ""]:
     return jnp.concatenate([problem.jump_ts, never])[ahead]
 
 
-def _diffrax_step(solver, method, problem, t, t_end, y, slope, delayed) -> Step:
-    nodes = t + jnp.asarray(method.nodes, t.dtype) * (t_end - t)
+def implicit_step(solver, method, problem, t, t_end, y, slope, see: Callable) -> Step:
+    """Diffrax's step. `see(s, time, state)` gives the delayed states seen from the stage at time s, the field's time there
+    being `time`."""
     last = just_before(_next_jump(problem, t_end)) if method.reach > 1 and problem.jump_ts.size else jnp.inf
 
     def field(s, state, args):
-        # An implicit stage asks again and again at its own node, which tells what it sees of the past.
-        node = jnp.argmin(jnp.abs(nodes - s))
         # A stage past the end of the step must not see the field after a jump: it stays before it, in time.
-        return problem.field(jnp.minimum(inside(s, t, t_end), last), state, delayed[node])
+        time = jnp.minimum(inside(s, t, t_end), last)
+        return problem.field(time, state, see(s, time, state))
 
     reused = (jnp.array(False), slope)
     y_end, error, dense, (_, slope_end), result = solver.step(dfx.ODETerm(field), t, t_end, y, None, reused, False)

@@ -17,15 +17,13 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-from ._buffer import read, read_each, write
-from ._history import Sides
-from ._problem import Problem
+from .._problem import Problem
+from .._trajectory import DECLARED, END
+from .._xla._buffer import read, read_each, write
+from ._lookup import Sides
 
 MOST_BREAKPOINTS = 1024
 """With many delays the smoothest kinks are not tracked, so that one root has at most this many descendants."""
-
-FROZEN, END, DECLARED = -1, -2, -3
-"""What the time of a mesh point depends on, if not on delays: on nothing, on t1, or on a declared jump."""
 
 JUMP, KINK = -1, 0
 """Levels of the roots: y itself may jump, or its derivative may. At level k the (k+1)-th derivative jumps."""
@@ -49,6 +47,12 @@ class Sources(eqx.Module):
     jumps: Int[Array, ""]
     """At how many breakpoints so far the vector field may have jumped."""
     root_count: int = eqx.field(static=True)
+
+    def kinks(self, problem: Problem, t_end: Float[Array, ""], most: int) -> Float[Array, " most"]:
+        """The sources that a solve which continues this one, from t0 on or later, may look back at: the roughest first, then
+        the latest. They move with the problem they come from. Unused places hold -∞."""
+        earliest = problem.t0 - jnp.max(problem.delays)
+        return roughest(self.times, self.levels, source_times(self, problem), (earliest, t_end), most)
 
 
 class Segment(eqx.Module):
@@ -142,14 +146,12 @@ def _rounding(time: Float[Array, "*times"], problem: Problem) -> Float[Array, "*
     return 8 * jnp.finfo(time.dtype).eps * jnp.maximum(jnp.abs(time), jnp.max(problem.delays))
 
 
-def kinks_to_continue(sources: Sources, problem: Problem, t_end: Float[Array, ""], most: int) -> Float[Array, " most"]:
-    """The sources that a solve which continues this one, from t0 on or later, may look back at: the roughest first, then the
-    latest. They move with the problem they come from. Unused places hold -∞.
-    """
-    within = (sources.times >= problem.t0 - jnp.max(problem.delays)) & (sources.times <= t_end)
-    levels = jnp.where(within, sources.levels, np.iinfo(np.int32).max)
-    chosen = jnp.lexsort((-sources.times, levels))[:most]
-    kinks = jnp.where(within[chosen], source_times(sources, problem)[chosen], -jnp.inf)
+def roughest(times, levels, moving, interval, most: int) -> Float[Array, " most"]:
+    """Up to `most` of the breakpoints in an interval, the roughest first: their `moving` times, -∞ in other places."""
+    within = (times >= interval[0]) & (times <= interval[1])
+    levels = jnp.where(within, levels, np.iinfo(np.int32).max)
+    chosen = jnp.lexsort((-times, levels))[:most]
+    kinks = jnp.where(within[chosen], moving[chosen], -jnp.inf)
     return jnp.concatenate([kinks, jnp.full(most - len(chosen), -jnp.inf, kinks.dtype)])
 
 

@@ -9,8 +9,8 @@ import optimistix as optx
 from jax import lax
 from jaxtyping import Array, Bool, PyTree
 
-from ._history import evaluate, row_end, row_start, split_rows
-from ._solution import RESULTS
+from .._past import evaluate, row_start, split_rows
+from ._results import RESULTS
 
 
 def event_values(conditions: PyTree, t, y: PyTree, args: PyTree) -> PyTree[Array]:
@@ -53,8 +53,8 @@ def locate_event(event: dfx.Event, problem, args, trajectory):
     t_end, y_end, result = trajectory.t_end, trajectory.y_end, trajectory.result
     if event.root_finder is None:
         return t_end, y_end, result
-    row = trajectory.rows[jnp.maximum(trajectory.count - 1, 0)]
-    lower, upper = row_start(row), row_end(row)
+    row = trajectory.past.rows[jnp.maximum(trajectory.count - 1, 0)]
+    lower, upper = row_start(row), t_end
     state = lambda t: evaluate(*split_rows(row), t, problem.y0.dtype, problem.y0.size)
     mask = jax.tree.leaves(trajectory.event_mask)
 

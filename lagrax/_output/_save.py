@@ -8,10 +8,10 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Inexact, PyTree
 
-from ._history import row_end
-from ._loop import Trajectory
-from ._problem import Problem
-from ._solution import failed
+from .._past import row_start, row_state
+from .._problem import Problem
+from .._trajectory import Trajectory
+from ._results import failed
 
 
 def save(
@@ -66,10 +66,11 @@ def _save_sub(sub: dfx.SubSaveAt, trajectory, states: Iterator, t_final, y_final
 
 def _every(n: int, trajectory: Trajectory, t_final, y_final):
     """The end of every n-th accepted step."""
-    rows, count, d = trajectory.rows, trajectory.count, y_final.size
+    assert trajectory.past is not None, "steps are kept where they are to be saved"
+    rows, count = trajectory.past.rows, trajectory.count
     ends = jnp.arange(n, len(rows) + 1, n, dtype=jnp.int32)
     last = ends == count
-    ts = jnp.where(ends <= count, jnp.where(last, t_final, row_end(rows[ends - 1])), jnp.inf)
     following = rows.at[ends].get(mode="clip")
-    ys = jnp.where(last[:, None], y_final[None], following[:, 2 : 2 + d].astype(y_final.dtype))
+    ts = jnp.where(ends <= count, jnp.where(last, t_final, row_start(following)), jnp.inf)
+    ys = jnp.where(last[:, None], y_final[None], row_state(following, y_final))
     return ts, ys

@@ -1,38 +1,14 @@
-"""How a solve ended, and the dense solution it can leave behind."""
+"""The solution as a function of time."""
 
 import diffrax as dfx
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Float, Inexact, Int, PyTree
+from jaxtyping import Array, Float, Inexact, PyTree
 
-from ._compiled import compiled
-from ._history import evaluate, split_rows, step_index
-from ._problem import Problem
-
-
-class RESULTS(dfx.RESULTS):
-    """diffrax's result codes, and those that only a delay equation has."""
-
-    successful = ""
-    field_nonfinite = (
-        "The vector field returned NaN or infinity (at the time in `sol.stats['t_reached']`): check it, its `args` and the "
-        "history there, or tighten the tolerances."
-    )
-    bad_delay = "A delay is not a positive finite number: keep every delay above zero, for example with a bounded parameter."
-    bad_times = "t1 is not after t0, or one of them is not finite: a delay equation is solved forwards, from t0 to t1 > t0."
-    bad_intervals = "`num_intervals` of the adjoint is not (t1 - t0)/delay rounded up: pass that number."
-    bad_ts = "`saveat.ts` is not sorted, or leaves [t0, t1]: pass increasing times inside the interval."
-    bad_jumps = "A time in `jump_ts` is NaN: pass numbers, and -inf for jumps that there are not."
-    bad_dt0 = "dt0 is not a positive number: pass a positive first step, or None with an adaptive controller."
-    bad_state = "The initial state is NaN or infinite: check y0, or the history at t0."
-    bad_history = (
-        "t0 lies after the end of the solution that is to be continued: start where it ends, or solve it further first."
-    )
-    bad_precision = (
-        "A delay is shorter than 128 spacings of the floating-point numbers at t0 or t1, where it drowns in rounding: shift "
-        "time towards 0, or compute in float64."
-    )
+from .._past import Past
+from .._problem import Problem
+from .._xla._compiled import compiled
 
 
 class DenseSolution(dfx.AbstractPath):
@@ -42,9 +18,7 @@ class DenseSolution(dfx.AbstractPath):
     later solve continues from it. Differentiable in time and in everything the solve was.
     """
 
-    rows: Inexact[Array, "rows row"]
-    starts: Float[Array, " starts"]
-    count: Int[Array, ""]
+    past: Past
     problem: Problem
     kinks: Float[Array, " kinks"]
     """Times at which it, or a derivative of low order, jumps; those a solve that continues it may look back at."""
@@ -70,8 +44,7 @@ class DenseSolution(dfx.AbstractPath):
     def state(self, t: Float[Array, ""], left: bool = True) -> Inexact[Array, " d"]:
         """The state at t as one vector."""
         y0 = self.problem.y0
-        index = step_index(self.starts, self.count, t, left)
-        solved = jnp.where(self.count > 0, evaluate(*split_rows(self.rows[index]), t, y0.dtype, y0.size), y0)
+        solved = jnp.where(self.past.count > 0, self.past.state(t, left, y0), y0)
         # Never asked beyond t0, where it need not be defined.
         before = self.problem.initial_function(jnp.minimum(t, self.problem.t0)[None])[0]
         return jnp.where(t < self.problem.t0, before, solved)
@@ -95,8 +68,3 @@ def _value(dense: DenseSolution, t: Float[Array, ""], left: bool) -> PyTree[Arra
 @compiled
 def _slope(dense: DenseSolution, t: Float[Array, ""], left: bool) -> PyTree[Array]:
     return jax.jvp(lambda s: dense.evaluate(s, left=left), (t,), (jnp.ones_like(t),))[1]
-
-
-def failed(result: RESULTS):
-    """Whether a solve ended for another reason than success or an event."""
-    return jnp.asarray((result != RESULTS.successful) & (result != RESULTS.event_occurred))

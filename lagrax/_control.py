@@ -1,0 +1,114 @@
+"""What every loop asks while it advances: how long the first step is, whether a step is good, whether an event happened."""
+
+from typing import Any
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Bool, Float, Inexact, PyTree
+
+from ._method._step import Step
+from ._output._event import event_values, triggered
+from ._output._results import RESULTS, failed
+from ._problem import Problem
+from ._setup import Setup
+from ._xla._neighbours import previous
+
+SNAP = 0.01
+"""A step that would end within this fraction of its length from a breakpoint or t1 ends there."""
+
+
+class Events(eqx.Module):
+    """The conditions' values at the last mesh point, and which of them stopped the solve."""
+
+    values: PyTree
+    mask: PyTree
+
+
+def first_events(problem: Problem) -> tuple[Events, Bool[Array, ""]]:
+    """(The events at t0, whether one of them is true already)."""
+    values = event_values(problem.events, problem.t0, problem.unravel(problem.y0), problem.args)
+    mask = jax.tree.map(lambda value: value if value.dtype == bool else jnp.array(False), values)
+    return Events(values, mask), jnp.any(jnp.stack([jnp.array(False), *jax.tree.leaves(mask)]))
+
+
+def watch(events: Events, keep, t, y, result: RESULTS, problem: Problem, setup: Setup) -> tuple[Events, RESULTS]:
+    """The events after a step, and the result if one happened."""
+    if not jax.tree.leaves(events.values):
+        return events, result
+    values = event_values(problem.events, t, problem.unravel(y), problem.args)
+    mask = triggered(events.values, values, setup.directions)
+    mask = jax.tree.map(lambda new, old: jnp.where(keep, new, old), mask, events.mask)
+    happened = keep & jnp.any(jnp.stack(jax.tree.leaves(mask))) & ~failed(result)
+    return Events(values, mask), RESULTS.where(happened, RESULTS.event_occurred, result)
+
+
+def first_result(happened: Bool[Array, ""], problem: Problem, setup: Setup, further: dict[str, Any]) -> RESULTS:
+    """Whether the problem can be solved at all, for values only known at run time, or an event has stopped it already.
+
+    `further` are conditions that must hold besides those of every problem, by the name of the result if they do not.
+    """
+    valid = {
+        "bad_times": jnp.isfinite(problem.t0) & jnp.isfinite(problem.t1) & (problem.t1 > problem.t0),
+        **further,
+        "bad_jumps": jnp.all(problem.jump_ts == problem.jump_ts),
+        "bad_history": problem.t0 <= problem.history_end,
+        "bad_dt0": setup.dt0 is None or setup.dt0 > 0,
+        "bad_state": jnp.all(jnp.isfinite(problem.y0)),
+    }
+    result: Any = RESULTS.where(happened, RESULTS.event_occurred, RESULTS.successful)
+    for name, holds in reversed(valid.items()):
+        result = RESULTS.where(jnp.asarray(holds), result, getattr(RESULTS, name))
+    return result
+
+
+def first_step(problem: Problem, setup: Setup) -> tuple[Float[Array, ""], PyTree]:
+    """The controller's first target and state. Before the first breakpoint the equation is an ordinary one."""
+
+    def field(t, y, args):
+        # The trial step may be longer than a delay; the history is not asked after t0, where it need not be defined.
+        flat = ravel_pytree(y)[0]
+        past = problem.initial_function(jnp.minimum(problem.looked_up(t, flat), previous(problem.t0)))
+        return problem.unravel(problem.field(t, flat, past))
+
+    term = dfx.ODETerm(field)
+    y0, func, order = problem.unravel(problem.y0), setup.solver.func, setup.solver.error_order(term)
+    target, state = setup.controller.init(term, problem.t0, problem.t1, y0, setup.dt0, None, func, order)
+    # A trial step into NaN says nothing: error control finds out from a short one.
+    target = jnp.where(jnp.isnan(target), problem.t0 + 1e-6 * (problem.t1 - problem.t0), target)
+    return lax.stop_gradient((jnp.asarray(target, problem.t0.dtype), jax.tree.map(jnp.asarray, state)))
+
+
+def judge(t, t_end, wanted, y: Inexact[Array, " d"], step: Step, old_state: PyTree, problem: Problem, setup: Setup):
+    """Asks the step size controller about a step from (t, y) to t_end that would have ended at `wanted` if nothing had cut
+    it short: (keep it?, where the next one would end, the controller's state, result)."""
+    frozen = lambda tree: jax.tree.map(lax.stop_gradient, tree)
+    t, t_end, y, y_end, error = frozen((t, t_end, y, step.y_end, step.error))
+    estimate = None if error is None else problem.unravel(jnp.where(jnp.isnan(error), jnp.inf, error))
+    order: Any = setup.solver.error_order(dfx.ODETerm(lambda t, y, args: y))
+    keep, _, target, _, state, result = setup.controller.adapt_step_size(
+        t, t_end, problem.unravel(y), problem.unravel(y_end), None, estimate, order, old_state
+    )
+    solved = step.result == dfx.RESULTS.successful
+    keep = jnp.asarray(keep) & solved
+    state, result = jax.tree.map(jnp.asarray, state), RESULTS.promote(result)
+    if not setup.adaptive:
+        result = RESULTS.where(solved, result, RESULTS.promote(step.result))
+    # A step cut short by a breakpoint tells the controller nothing about the step it wanted: once kept, it goes on as if
+    # never asked (which also exempts such steps from `dtmin`). With fixed steps the grid stays where it was.
+    skipped = keep & (wanted > t_end + SNAP * (wanted - t))
+    target = jnp.where(skipped, t_end + (wanted - t) if setup.adaptive else wanted, target)
+    state = jax.tree.map(lambda new, old: jnp.where(skipped, old, new), state, old_state)
+    result = RESULTS.where(skipped, RESULTS.successful, result)
+    stuck = ~keep & (target <= t + 4 * jnp.finfo(t.dtype).eps * jnp.abs(t))
+    finite = jnp.array(True) if error is None else jnp.all(jnp.isfinite(error))
+    result = RESULTS.where(stuck, RESULTS.where(finite, RESULTS.dt_min_reached, RESULTS.field_nonfinite), result)
+    return keep, *frozen((jnp.asarray(target, t.dtype), state)), result
+
+
+def shortest_step(t: Float[Array, ""], problem: Problem) -> Float[Array, ""]:
+    """What is added to t at least: a step too short for t to change would be taken for ever."""
+    return 4 * jnp.finfo(t.dtype).eps * jnp.maximum(jnp.abs(t), jnp.abs(problem.t1))

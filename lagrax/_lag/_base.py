@@ -1,0 +1,44 @@
+"""What every kind of delay is to the solver: a time looked back at."""
+
+import abc
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+from jaxtyping import Array, Float, PyTree
+
+
+class AbstractLag(eqx.Module):
+    """A delayed term's time `α(t, y, args) <= t`, and what the solver may assume about it.
+
+    A further kind of delay is a subclass in a file of its own: it says which time it looks at, and the staged loop does the
+    rest. Arrays in it are differentiable.
+    """
+
+    minimum: Any = eqx.field(kw_only=True, default=None)
+    """A promise that the delay is never shorter: steps are at most this long, and none looks into itself."""
+    overlap: bool | None = eqx.field(static=True, kw_only=True, default=None)
+    """Whether steps may be longer than the delay. None: what suits the kind."""
+    track: bool = eqx.field(static=True, kw_only=True, default=True)
+    """Whether steps end where this delay looks at a kink of the solution."""
+
+    @abc.abstractmethod
+    def time(self, t: Float[Array, ""], y: PyTree[Array], args: PyTree) -> Float[Array, ""]:
+        """α(t, y, args), the time that is looked at from t and the state y."""
+
+    @abc.abstractmethod
+    def function(self) -> Callable | None:
+        """What the user wrote, `(t, y, args) -> number`; None for a constant."""
+
+    @abc.abstractmethod
+    def with_function(self, function: Callable) -> "AbstractLag":
+        """This delay with another function in its place."""
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether a step may be longer than this delay, so that its stages look into the step itself."""
+        return self.minimum is None if self.overlap is None else self.overlap
+
+    def shortest(self) -> Any:
+        """A length that the delay is never shorter than, if it does not overlap."""
+        return self.minimum

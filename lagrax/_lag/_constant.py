@@ -1,0 +1,29 @@
+"""A delay that is one number."""
+
+from typing import Any
+
+import jax.numpy as jnp
+
+from ._base import AbstractLag
+
+
+class Constant(AbstractLag):
+    """`α = t - delay`. Steps are no longer than the delay, unless it overlaps."""
+
+    delay: Any
+
+    def time(self, t, y, args):
+        return t - jnp.asarray(self.delay, t.dtype)
+
+    def function(self):
+        return None
+
+    def with_function(self, function):
+        return self
+
+    @property
+    def overlaps(self):
+        return bool(self.overlap)
+
+    def shortest(self):
+        return self.delay

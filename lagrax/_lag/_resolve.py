@@ -1,0 +1,93 @@
+"""From what a user wrote among the delays to the kinds that the solver knows."""
+
+import dataclasses
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+from jaxtyping import PyTree
+
+from ._base import AbstractLag
+from ._constant import Constant
+from ._moving import Moving
+
+
+class Lag(eqx.Module):
+    """A delay with options.
+
+    **Arguments:**
+
+    - `delay`: a number, a function `(t, y, args)` that returns the delay, or a [`lagrax.At`][].
+    - `minimum`: a promise that the delay is never shorter. Steps are then at most this long and never look into themselves,
+      which spares the iteration that this takes. A delay that breaks the promise ends the solve with `bad_delay`.
+    - `overlap`: whether steps may be longer than the delay. By default functions overlap unless they have a minimum, and
+      numbers do not: for a delay that is tiny beside the time over which the solution changes, `overlap=True` saves steps.
+    - `track`: whether steps end where this delay looks at a kink of the solution (True). False is for those without kinks.
+
+    ```python
+    delays = {"fixed": 1.0, "slow": lagrax.Lag(lambda t, y, args: 2 + jnp.sin(t), minimum=1.0)}
+    ```
+    """
+
+    delay: Any
+    minimum: Any = None
+    overlap: bool | None = eqx.field(static=True, default=None)
+    track: bool = eqx.field(static=True, default=True)
+
+
+def resolve(delays: PyTree) -> PyTree[AbstractLag]:
+    """`delays` with every leaf replaced by its kind."""
+    return jax.tree.map(_kind, _with_values(delays), is_leaf=_is_leaf)
+
+
+def is_lag(x: Any) -> bool:
+    return isinstance(x, AbstractLag)
+
+
+def are_planned(lags: list[AbstractLag]) -> bool:
+    """Whether all are constants that steps are never longer than: what a step will see is then known before it starts."""
+    return all(type(lag) is Constant and not lag.overlaps and lag.track for lag in lags)
+
+
+def is_value(x: Any) -> bool:
+    """Whether x is a module called without arguments for its value, a learnable constant."""
+    return isinstance(x, eqx.Module) and callable(x) and _takes(x, 0) and not _takes(x, 3)
+
+
+def _with_values(delays: PyTree) -> PyTree:
+    """With every learnable constant replaced by its value, which may be several delays."""
+
+    def value(leaf):
+        if is_value(leaf):
+            return leaf()
+        if isinstance(leaf, Lag) and is_value(leaf.delay):
+            return jax.tree.map(lambda delay: dataclasses.replace(leaf, delay=delay), leaf.delay())
+        return leaf
+
+    return jax.tree.map(value, delays, is_leaf=_is_leaf)
+
+
+def _is_leaf(x: Any) -> bool:
+    return isinstance(x, Lag | AbstractLag) or (isinstance(x, eqx.Module) and callable(x))
+
+
+def _kind(leaf: Any) -> AbstractLag:
+    if isinstance(leaf, AbstractLag):
+        return leaf
+    if isinstance(leaf, Lag):
+        options = {"minimum": leaf.minimum, "overlap": leaf.overlap, "track": leaf.track}
+        return dataclasses.replace(_kind(leaf.delay), **options)
+    return Moving(leaf) if callable(leaf) else Constant(leaf)
+
+
+def _takes(function: Callable, count: int) -> bool:
+    """Whether a callable can be called with so many positional arguments, as far as it says."""
+    try:
+        inspect.signature(function).bind(*range(count))
+    except TypeError:
+        return False
+    except ValueError:  # it does not say
+        return count == 3
+    return True

@@ -1,0 +1,45 @@
+"""How a solve ended."""
+
+import diffrax as dfx
+import jax.numpy as jnp
+
+
+class RESULTS(dfx.RESULTS):
+    """diffrax's result codes, and those that only a delay equation has."""
+
+    successful = ""
+    field_nonfinite = (
+        "The vector field returned NaN or infinity (at the time in `sol.stats['t_reached']`): check it, its `args` and the "
+        "history there, or tighten the tolerances."
+    )
+    bad_delay = (
+        "A delay is not a positive finite number, or shorter than its `minimum`: keep every delay above zero, for example "
+        "with a bounded parameter, and `minimum` below all of its values."
+    )
+    advanced_argument = (
+        "A delay became negative (at the time in `sol.stats['t_reached']`), so that the equation looks into the future: "
+        "keep the delay at zero or above, and the time of `lagrax.At` at t or before."
+    )
+    lag_nonfinite = (
+        "A delay became NaN or infinite (at the time in `sol.stats['t_reached']`): check its function and its `args` "
+        "there, or tighten the tolerances."
+    )
+    no_convergence = "The iteration of a step that is longer than a delay did not converge: pass a smaller dt0, or an adaptive controller."
+    bad_times = "t1 is not after t0, or one of them is not finite: a delay equation is solved forwards, from t0 to t1 > t0."
+    bad_intervals = "`num_intervals` of the adjoint is not (t1 - t0)/delay rounded up: pass that number."
+    bad_ts = "`saveat.ts` is not sorted, or leaves [t0, t1]: pass increasing times inside the interval."
+    bad_jumps = "A time in `jump_ts` is NaN: pass numbers, and -inf for jumps that there are not."
+    bad_dt0 = "dt0 is not a positive number: pass a positive first step, or None with an adaptive controller."
+    bad_state = "The initial state is NaN or infinite: check y0, or the history at t0."
+    bad_history = (
+        "t0 lies after the end of the solution that is to be continued: start where it ends, or solve it further first."
+    )
+    bad_precision = (
+        "A delay is shorter than 128 spacings of the floating-point numbers at t0 or t1, where it drowns in rounding: shift "
+        "time towards 0, or compute in float64."
+    )
+
+
+def failed(result: RESULTS):
+    """Whether a solve ended for another reason than success or an event."""
+    return jnp.asarray((result != RESULTS.successful) & (result != RESULTS.event_occurred))

@@ -1,0 +1,100 @@
+"""What the stages of a planned step see of the past: looked up for all of them before the step is taken."""
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Bool, Float, Inexact, Int
+
+from .._method import Method, node_times
+from .._past import INITIAL_FUNCTION, evaluate
+from .._problem import Problem
+from .._xla._compat import unvmap_any
+from .._xla._neighbours import previous
+
+WINDOW = 8
+"""How many rows ahead of its pointer a lookup searches; a step that would need more is shortened."""
+
+
+class Sides(eqx.Module):
+    """Between which breakpoints each delay looks now, which settles the side a lookup exactly on a kink belongs to.
+
+    A step reads delay i's past inside [lower_i, upper_i], consecutive breakpoints of the past, and never beyond: at the
+    ends it takes the limit from inside, however the times round. `initial` marks the delays still reading the initial
+    function.
+    """
+
+    lower: Float[Array, " n"]
+    upper: Float[Array, " n"]
+    initial: Bool[Array, " n"]
+
+
+def find_rows(
+    starts: Float[Array, "n window"],
+    pointers: Int[Array, " n"],
+    queries: Float[Array, "nodes n"],
+    sides: Sides,
+    last: Int[Array, ""],
+) -> Int[Array, "nodes n"]:
+    """The row that holds each query: the last that starts no later, kept between the delay's two breakpoints.
+
+    `starts` are the start times of the rows from `pointers` on; `last` is the last row written that is not of length zero.
+    """
+    queries = jnp.maximum(queries, sides.lower[None])
+    inside = (starts[None] <= queries[..., None]) & (starts < sides.upper[:, None])[None]
+    found = pointers[None] + jnp.sum(inside, axis=-1, dtype=jnp.int32) - 1
+    return jnp.where(sides.initial[None], INITIAL_FUNCTION, jnp.clip(found, 0, last))
+
+
+def query_times(method: Method, t, t_end, delays: Float[Array, " n"]) -> Float[Array, "nodes n"]:
+    """Which times the nodes of the step [t, t_end] look back to."""
+    return node_times(method, t, t_end)[:, None] - delays[None]
+
+
+def delayed_states(
+    problem: Problem,
+    method: Method,
+    queries: Float[Array, "nodes n"],
+    links: Int[Array, "nodes n"],
+    intervals: Float[Array, "nodes n 2"],
+    coefficients: Inexact[Array, "nodes n coefficients"],
+    sides: Sides,
+) -> Inexact[Array, "nodes n d"]:
+    """The delayed states at every node: from the gathered rows, or from the initial function where `links` says so."""
+    past = evaluate(intervals, coefficients, queries, problem.y0.dtype, problem.y0.size)
+    if callable(problem.history):
+        before = lax.cond(
+            unvmap_any(sides.initial),
+            lambda: _from_history(problem, method, queries, sides),
+            lambda: jnp.zeros_like(past),
+        )
+    else:
+        before = jnp.broadcast_to(problem.history, past.shape)
+    return jnp.where((links == INITIAL_FUNCTION)[..., None], before, past)
+
+
+def _from_history(
+    problem: Problem, method: Method, queries: Float[Array, "nodes n"], sides: Sides
+) -> Inexact[Array, "nodes n d"]:
+    """The initial function at the queries, never asked beyond the piece of it that the step sees.
+
+    Neither rounding nor `u > jump` instead of `u >= jump` in the function may carry a lookup across a jump of it (often one
+    at t0). A node past the end of the step (c > 1) that looks past the piece sees what the others see, extrapolated.
+    """
+    edge = jnp.minimum(sides.upper, problem.t0)[None]
+    inside = jnp.clip(queries, -previous(-sides.lower)[None], previous(edge))
+    times = queries + lax.stop_gradient(inside - queries)
+    states = problem.initial_function(times.reshape(-1)).reshape(*times.shape, problem.y0.size)
+    if method.reach == 1:
+        return states
+    beyond = jnp.asarray(method.nodes > 1)[:, None, None] & (queries > inside)[..., None]
+    return jnp.where(beyond, jnp.einsum("ij,j...->i...", _extrapolation(method).astype(states.dtype), states), states)
+
+
+def _extrapolation(method: Method) -> np.ndarray:
+    """Each node's value of the polynomial through the values at the nodes inside the step."""
+    inner = method.nodes[method.nodes <= 1]
+    weights = np.zeros((len(method.nodes), len(method.nodes)))
+    powers = np.arange(len(inner))
+    weights[:, : len(inner)] = method.nodes[:, None] ** powers @ np.linalg.inv(inner[:, None] ** powers)
+    return weights

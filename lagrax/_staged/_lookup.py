@@ -1,0 +1,112 @@
+"""What a stage sees of the past: found and read while the step is being taken.
+
+Rows are found by hunting from the row that was found last: one or two comparisons, in either direction. A lag reads one
+piece of the past (`_sources.py`). Where it looks beyond the ends of the piece, it sees the smooth continuation of the piece:
+a step that runs over a kink is smooth all the same, and where it met the kink is a root on its own polynomial
+(`_crossing.py`).
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Bool, Float, Inexact, Int, PyTree
+
+from .._past import INITIAL_FUNCTION, Past, evaluate, split_rows
+from .._problem import Problem
+from .._xla._buffer import read_each
+from .._xla._compat import unvmap_any
+from .._xla._neighbours import previous
+from ._sources import Sources
+
+
+class View(eqx.Module):
+    """The past as a step from time t sees it: for each lag, rows `first` to `last`, or the initial function.
+
+    If a lag's piece is `open`, reaching up to now, what lies after t is the step itself: row number `past.count`.
+    """
+
+    past: Past
+    t: Float[Array, ""]
+    first: Int[Array, " n"]
+    last: Int[Array, " n"]
+    initial: Bool[Array, " n"]
+    open: Bool[Array, " n"]
+    lower: Float[Array, " n"]
+    upper: Float[Array, " n"]
+
+    def find(self, times: Float[Array, " n"], guesses: Int[Array, " n"], problem: Problem) -> Int[Array, " n"]:
+        """The row that each lag reads, near its guess."""
+        tracked, overlaps = flags(problem)
+        times, starts = lax.stop_gradient(times), self.past.starts
+        number = jnp.clip(guesses, self.first, jnp.maximum(self.last, self.first))
+        ahead = lambda k: (k < self.last) & (read_each(starts, k + 1) <= times)
+        behind = lambda k: (k > self.first) & (read_each(starts, k) > times)
+        number = lax.while_loop(lambda k: jnp.any(ahead(k)), lambda k: k + ahead(k).astype(jnp.int32), number)
+        number = lax.while_loop(lambda k: jnp.any(behind(k)), lambda k: k - behind(k).astype(jnp.int32), number)
+        own = self.open & overlaps & ((times > self.t) | (self.first > self.last))
+        initial = jnp.where(tracked, self.initial, times < problem.t0)
+        return jnp.where(initial, INITIAL_FUNCTION, jnp.where(own, self.past.count, number))
+
+
+def frozen(tree: PyTree) -> PyTree:
+    """The tree without derivatives."""
+    return jax.tree.map(lambda x: lax.stop_gradient(x) if eqx.is_inexact_array(x) else x, tree)
+
+
+def flags(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
+    """(Which lags are tracked, which may look into the step itself)."""
+    return np.array([lag.track for lag in problem.lags]), np.array([lag.overlaps for lag in problem.lags])
+
+
+def look_back(past: Past, sources: Sources, t: Float[Array, ""], problem: Problem) -> View:
+    """The pieces of the past that the lags read from time t on."""
+    tracked, _ = flags(problem)
+    pointers, end = sources.pointers, past.count - 1
+    lower, upper = lax.stop_gradient(sources.bounds())
+    is_open = pointers >= sources.size
+    first = jnp.where(pointers > 0, read_each(sources.rows, jnp.maximum(pointers - 1, 0)), 0)
+    last = jnp.where(is_open, end, read_each(sources.rows, pointers) - 1)
+    return View(
+        past=past,
+        t=lax.stop_gradient(t),
+        first=jnp.where(tracked, first, 0),
+        last=jnp.where(tracked, last, end),
+        initial=pointers <= sources.start,
+        open=is_open | ~tracked,
+        lower=jnp.where(tracked, lower, -jnp.inf),
+        upper=jnp.where(tracked, upper, jnp.inf),
+    )
+
+
+def delayed_states(
+    problem: Problem,
+    times: Float[Array, " n"],
+    links: Int[Array, " n"],
+    rows: Inexact[Array, "n row"],
+    lower: Float[Array, " n"],
+    upper: Float[Array, " n"],
+) -> Inexact[Array, "n d"]:
+    """The delayed states at the looked-up times: from the rows found, or from the initial function where `links` says so."""
+    past = evaluate(*split_rows(rows), times, problem.y0.dtype, problem.y0.size)
+    is_initial = links == INITIAL_FUNCTION
+    if callable(problem.history):
+        before = lax.cond(
+            unvmap_any(is_initial),
+            lambda: _from_history(problem, times, lower, upper),
+            lambda: jnp.zeros_like(past),
+        )
+    else:
+        before = jnp.broadcast_to(problem.history, past.shape)
+    return jnp.where(is_initial[:, None], before, past)
+
+
+def _from_history(problem: Problem, times: Float[Array, " n"], lower, upper) -> Inexact[Array, "n d"]:
+    """The initial function, never asked outside the piece of it that a lag reads; beyond, continued by its tangent there."""
+    edge = jnp.minimum(upper, problem.t0)
+    inside = lax.stop_gradient(jnp.clip(times, -previous(-lower), previous(edge)))
+    beyond = lax.stop_gradient(times) - inside
+    states, slopes = jax.jvp(problem.initial_function, (times - beyond,), (jnp.ones_like(times),))
+    tangent = beyond[:, None].astype(states.dtype) * lax.stop_gradient(slopes)
+    return states + jnp.where((beyond == 0)[:, None], jnp.zeros_like(states), tangent)

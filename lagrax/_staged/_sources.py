@@ -1,0 +1,106 @@
+"""The kinks of the solution, and which piece of the past, between two of them, each lag reads.
+
+As in `_planned/_breakpoints.py`, a kink at a source reappears, one derivative smoother, wherever a lag looks at it. But when
+that will be is not known in advance, and a lag may pass a source in either direction. So a lag has a pointer: it reads the
+piece between sources `pointer - 1` and `pointer`, and a step on which it leaves the piece is made to end there
+(`_crossing.py`).
+"""
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
+
+from .._planned._breakpoints import JUMP, KINK, roughest
+from .._problem import Problem
+from .._xla._buffer import read, read_each, write
+
+
+class Sources(eqx.Module):
+    """The breakpoints hit so far, in order of time: the jumps declared before t0, t0 (number `start`), those after it."""
+
+    times: Float[Array, " sources"]
+    """∞ beyond `size`. They carry derivatives in forward mode."""
+    levels: Int[Array, " sources"]
+    rows: Int[Array, " sources"]
+    """The first row after each source."""
+    size: Int[Array, ""]
+    start: Int[Array, ""]
+    pointers: Int[Array, " n"]
+    next_jump: Int[Array, ""]
+
+    def kinks(self, problem: Problem, t_end: Float[Array, ""], most: int) -> Float[Array, " most"]:
+        """The sources that a solve which continues this one may look back at: the roughest first, then the latest. Unused
+        places hold -∞."""
+        return lax.stop_gradient(roughest(self.times, self.levels, self.times, (-jnp.inf, t_end), most))
+
+    def bounds(self) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        """The ends of the piece that each lag reads."""
+        lower = jnp.where(self.pointers > 0, read_each(self.times, jnp.maximum(self.pointers - 1, 0)), -jnp.inf)
+        return lower, read_each(self.times, self.pointers)
+
+    def append(self, time, level: Int[Array, ""], row: Int[Array, ""], recorded: Bool[Array, ""]) -> "Sources":
+        """With one more source, if it is to be recorded."""
+        put = lambda buffer, value: write(buffer, self.size, jnp.where(recorded, value, read(buffer, self.size)))
+        return eqx.tree_at(
+            lambda s: (s.times, s.levels, s.rows, s.size),
+            self,
+            (put(self.times, time), put(self.levels, level), put(self.rows, row), self.size + recorded.astype(jnp.int32)),
+        )
+
+
+def initial_sources(problem: Problem, max_steps: int) -> Sources:
+    """Before the first step: the jumps declared in the past, then t0. No lag has been seated yet."""
+    jumps = problem.jump_ts.size
+    past = jnp.sum(problem.jump_ts < problem.t0, dtype=jnp.int32)
+    # A source ends a row or is a root, so there is room for all of them; the last place stays free, as "no more sources".
+    number = np.arange(jumps + max_steps + 2, dtype=np.int32)
+    times = jnp.full(number.shape, jnp.inf, problem.t0.dtype)
+    if jumps:
+        times = lax.dynamic_update_slice(times, jnp.where(problem.jump_ts < problem.t0, problem.jump_ts, jnp.inf), (0,))
+    return Sources(
+        times=write(times, past, problem.t0),
+        levels=jnp.where(number < past, JUMP, JUMP if problem.may_jump else KINK).astype(jnp.int32),
+        rows=jnp.zeros(number.shape, jnp.int32),
+        size=past + 1,
+        start=past,
+        pointers=jnp.zeros(len(problem.lags), jnp.int32),
+        next_jump=jnp.sum(problem.jump_ts <= problem.t0, dtype=jnp.int32),
+    )
+
+
+def seat(sources: Sources, looked_up: Float[Array, " n"], slack) -> Sources:
+    """With every lag in the piece that its time lies in, one that is on an end by `slack` staying where it is."""
+    times = lax.stop_gradient(sources.times)
+    above = lambda p: looked_up >= read_each(times, p) + slack
+    below = lambda p: (p > 0) & (looked_up < read_each(times, jnp.maximum(p - 1, 0)) - slack)
+    up = lax.while_loop(lambda p: jnp.any(above(p)), lambda p: p + above(p).astype(jnp.int32), sources.pointers)
+    down = lax.while_loop(lambda p: jnp.any(below(p)), lambda p: p - below(p).astype(jnp.int32), up)
+    return eqx.tree_at(lambda s: s.pointers, sources, down)
+
+
+def next_stop(sources: Sources, problem: Problem) -> tuple[Float[Array, ""], Bool[Array, ""]]:
+    """(Where steps have to end next, whether that is a declared jump and not t1)."""
+    if not problem.jump_ts.size:
+        return problem.t1, jnp.array(False)
+    jumps = jnp.append(problem.jump_ts, jnp.inf)
+    jump = read(jumps, sources.next_jump)
+    rounding = 8 * jnp.finfo(jump.dtype).eps * jnp.maximum(jnp.abs(problem.t0), jnp.abs(problem.t1))
+    return jnp.where(jump < problem.t1 - rounding, jump, problem.t1), jump < problem.t1 - rounding
+
+
+def pass_crossing(sources: Sources, lag: Int[Array, ""], up: Bool[Array, ""], t, row: Int[Array, ""], deepest: int):
+    """Past the end of the piece that a lag left at time t: (the sources, the source it looked at there)."""
+    pointer = read(sources.pointers, lag)
+    parent = jnp.where(up, pointer, jnp.maximum(pointer - 1, 0))
+    level = read(sources.levels, parent) + 1
+    moved = write(sources.pointers, lag, jnp.where(up, pointer + 1, parent))
+    sources = sources.append(t, level, row, level < deepest)
+    return eqx.tree_at(lambda s: s.pointers, sources, moved), parent
+
+
+def pass_declared(sources: Sources, t, row: Int[Array, ""]) -> Sources:
+    """Past a declared jump at time t."""
+    sources = sources.append(t, jnp.asarray(KINK, jnp.int32), row, jnp.array(True))
+    return eqx.tree_at(lambda s: s.next_jump, sources, sources.next_jump + 1)

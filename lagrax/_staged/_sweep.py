@@ -1,0 +1,211 @@
+"""One step whose stages look the past up as they go, repeated until what they see of the step itself agrees with it.
+
+A stage that looks back by less than it has advanced looks into the step that is being taken. It then reads the polynomial
+of the step's last repetition, a *sweep*: first of a guess, then of the result, until the two agree. A delay of zero needs no
+special case.
+"""
+
+import math
+from collections.abc import Callable
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Bool, Float, Inexact, Int
+
+from .._method import combine, node_times
+from .._method._step import implicit_step, output_error
+from .._past import evaluate, make_row, split_rows
+from .._problem import Problem
+from .._setup import Setup
+from .._xla._neighbours import inside, just_after
+from ._lookup import View, delayed_states, flags
+
+SWEEPS, FIXED_SWEEPS = 10, 50
+"""How often a step is repeated at most, with adaptive steps (which can be made shorter) and with fixed ones."""
+
+TANGENT_SWEEPS = 16
+"""How many sweeps are differentiated in forward mode, from the point to which they converged: each gains a factor, about ten
+where ten sweeps suffice."""
+
+
+class Start(eqx.Module):
+    """Where a step starts: the vector field there, and the rows that the lags read for it."""
+
+    t: Float[Array, ""]
+    y: Inexact[Array, " d"]
+    slope: Inexact[Array, " d"]
+    links: Int[Array, " n"]
+    guesses: Int[Array, " n"]
+
+
+class Sweep(eqx.Module):
+    """What a step from its start to t_end found: its row, its end, and the rows that were read by each stage and lag."""
+
+    row: Inexact[Array, " row"]
+    y_end: Inexact[Array, " d"]
+    error: Inexact[Array, " d"] | None
+    slope_end: Inexact[Array, " d"]
+    links: Int[Array, "stages n"]
+    count: Int[Array, ""]
+    """How many sweeps it took."""
+    converged: Bool[Array, ""]
+
+
+def take_sweeps(
+    problem: Problem, setup: Setup, view: View, start: Start, t_end, guess: Inexact[Array, " row"], scale
+) -> Sweep:
+    """The step from `start` to t_end. Sweeps stop where its coefficients change by less than `scale`."""
+    inputs = (problem, view, start, t_end)
+    if not any(flags(problem)[1]):
+        return sweep_once(setup, inputs, guess)
+    return _converge(inputs, guess, scale, setup)
+
+
+@eqx.filter_custom_jvp
+def _converge(inputs, guess, scale, setup: Setup) -> Sweep:
+    most = SWEEPS if setup.adaptive else FIXED_SWEEPS
+    number, d = inputs[1].past.count, inputs[0].y0.size
+
+    def again(carry):
+        sweep, change = carry
+        new = sweep_once(setup, inputs, sweep.row)
+        difference = jnp.abs(new.row - sweep.row)[2:].reshape(-1, d).real
+        new_change = jnp.max(jnp.sum(difference, axis=0) / scale)
+        into_itself = jnp.any(new.links == number)
+        settled = new.converged & (~into_itself | (new_change <= 1))
+        new = eqx.tree_at(lambda s: (s.count, s.converged), new, (sweep.count + 1, settled))
+        # A change that grows, or is not a number, will not settle.
+        hopeless = ~settled & ~(new_change <= 2 * change)
+        return new, jnp.where(hopeless, -jnp.inf, new_change)
+
+    def unsettled(carry):
+        sweep, change = carry
+        return ~sweep.converged & (sweep.count < most) & (change >= 0)
+
+    zeros = lambda tree: jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), tree)
+    first = zeros(eqx.filter_eval_shape(sweep_once, setup, inputs, guess))
+    first = eqx.tree_at(lambda s: s.row, first, guess)
+    sweep, _ = lax.while_loop(unsettled, again, (first, jnp.full((), jnp.inf, scale.dtype)))
+    return sweep
+
+
+@_converge.def_jvp
+def _converge_jvp(primals, tangents):
+    """The tangent of the fixed point: the sweeps from there on, with the point itself held, are a contraction."""
+    inputs, _, _, setup = primals
+    found = _converge(*primals)
+    row = lax.stop_gradient(found.row)
+    moving = jax.tree.map(lambda x: x is not None, tangents[0], is_leaf=lambda x: x is None)
+    variables, constants = eqx.partition(inputs, moving)
+    again = lambda _, row, variables: sweep_once(setup, eqx.combine(variables, constants), row).row
+
+    def sweeps(variables):
+        last = lax.fori_loop(0, TANGENT_SWEEPS, lambda k, row: again(k, row, variables), row)
+        return sweep_once(setup, eqx.combine(variables, constants), last)
+
+    _, tangent = jax.jvp(sweeps, (variables,), (tangents[0],))
+    return found, jax.tree.map(lambda x, dx: dx if eqx.is_inexact_array(x) else None, found, tangent)
+
+
+def sweep_once(setup: Setup, inputs: tuple, own: Inexact[Array, " row"]) -> Sweep:
+    """One sweep, whose stages see the step itself as `own`."""
+    problem, view, start, t_end = inputs
+
+    def look(stage, t, y, guesses):
+        times = problem.looked_up(t, y)
+        links = view.find(times, guesses, problem)
+        rows = jnp.where((links == view.past.count)[:, None], own[None], view.past.read(links))
+        return delayed_states(problem, times, links, rows, view.lower, view.upper), links
+
+    return run_stages(problem, setup, start, t_end, look, own.dtype)
+
+
+def run_stages(problem: Problem, setup: Setup, start: Start, t_end, look: Callable, dtype) -> Sweep:
+    """The stages of a step. `look(stage, t, y, guesses)` gives the delayed states that a stage sees from (t, y), and which
+    rows they came from."""
+    run = _implicit_stages if setup.method.implicit else _explicit_stages
+    return run(problem, setup, start, t_end, look, dtype)
+
+
+def _explicit_stages(problem: Problem, setup: Setup, start: Start, t_end, look: Callable, dtype) -> Sweep:
+    method, guesses = setup.method, start.guesses
+    h = (t_end - start.t).astype(start.y.dtype)
+    slopes, links = [start.slope], [start.links]
+    times = jnp.unstack(inside(node_times(method, start.t, t_end), start.t, t_end))
+    for stage, a in enumerate(method.a, start=1):
+        time, y = times[method.node_of[stage]], start.y + h * combine(a, slopes)
+        delayed, found = look(stage, time, y, guesses)
+        slopes.append(problem.field(time, y, delayed))
+        links.append(found)
+        guesses = found
+    return Sweep(
+        row=make_row(method, start.t, t_end, start.y, [h * slope for slope in slopes], dtype),
+        y_end=start.y + h * combine(method.b, slopes),
+        error=None if method.b_error is None else h * combine(method.b_error, slopes),
+        slope_end=slopes[method.end],
+        links=jnp.stack(links),
+        count=jnp.ones((), jnp.int32),
+        converged=jnp.array(True),
+    )
+
+
+def _implicit_stages(problem: Problem, setup: Setup, start: Start, t_end, look: Callable, dtype) -> Sweep:
+    """Diffrax's step. The rows that a stage reads are taken down afterwards, from the polynomial's state there."""
+    method = setup.method
+    share = lambda t: (t - start.t) / jnp.where(t_end > start.t, t_end - start.t, 1)
+    stage_at = lambda t: jnp.argmin(jnp.abs(jnp.asarray(method.c, t.dtype) - share(t))).astype(jnp.int32)
+    see = lambda t, time, y: look(stage_at(t), time, y, start.guesses)[0]
+    step = implicit_step(setup.solver, method, problem, start.t, t_end, start.y, start.slope, see)
+    row = make_row(method, start.t, t_end, start.y, step.increments, dtype)
+    state = lambda t: evaluate(*split_rows(row), t, start.y.dtype, start.y.size)
+    links = [start.links]
+    for stage, c in enumerate(method.c[1:], start=1):
+        time = start.t + c * (t_end - start.t)
+        links.append(look(stage, time, state(time), start.guesses)[1])
+    error = step.error
+    if method.probe is not None and error is not None and setup.adaptive:
+        theta, scale = method.probe
+        time = start.t + theta * (t_end - start.t)
+        delayed, _ = look(int(np.argmin(np.abs(method.c - theta))), time, state(time), start.guesses)
+        error = output_error(step, method, problem, start.t, t_end, start.y, delayed)
+    return Sweep(
+        row=row,
+        y_end=step.y_end,
+        error=error,
+        slope_end=step.slope_end,
+        links=jnp.stack(links),
+        count=jnp.ones((), jnp.int32),
+        converged=jnp.asarray(step.result == dfx.RESULTS.successful),
+    )
+
+
+def start_at(problem: Problem, view: View, t, y, guesses: Int[Array, " n"]) -> Start:
+    """The start of a step at (t, y). The step itself, seen from its start, is y."""
+    times = problem.looked_up(just_after(t), y)
+    links = view.find(times, guesses, problem)
+    rows = view.past.read(links)
+    delayed = delayed_states(problem, times, links, rows, view.lower, view.upper)
+    delayed = jnp.where((links == view.past.count)[:, None], y[None], delayed)
+    return Start(t, y, problem.field(just_after(t), y, delayed), links, guesses)
+
+
+def continued(row: Inexact[Array, " row"], start: Start, t_end, smooth: Bool[Array, ""]) -> Inexact[Array, " row"]:
+    """A guess for the row of the next step: that of the last one continued if nothing came between, else a line."""
+    d = start.y.size
+    (begin, end), coefficients = split_rows(row)
+    powers = coefficients.reshape(-1, d)
+    ratio = ((t_end - end) / jnp.where(end > begin, end - begin, 1)).astype(row.dtype)
+    # p(1 + r θ) = Σ_k θ^k r^k Σ_j C(j, k) p_j
+    numbers = range(len(powers))
+    binomials = [[math.comb(j, k) for j in numbers] for k in numbers]
+    shifted = [combine(weights, list(jnp.unstack(powers))) * ratio**k for k, weights in enumerate(binomials)]
+    line = [start.y, (t_end - start.t).astype(start.y.dtype) * start.slope, *[jnp.zeros_like(start.y)] * (len(powers) - 2)]
+    usable = smooth & (end > begin) & (end == start.t)
+    chosen = [jnp.where(usable, a, b.astype(row.dtype)) for a, b in zip(shifted, line, strict=True)]
+    chosen[0] = start.y.astype(row.dtype)
+    interval = jnp.stack([start.t, t_end]).astype(row.dtype)
+    return jnp.concatenate([interval, *chosen])
