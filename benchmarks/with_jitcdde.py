@@ -40,3 +40,20 @@ class MackeyGlass:
 @functools.cache
 def compiled() -> MackeyGlass:
     return MackeyGlass()
+
+
+class StateDependent:
+    """y' = −y(t − 1 − y²/4) with a constant past of 1. Call it with an end for y(t1)."""
+
+    def __init__(self, tolerance: float) -> None:
+        self.equation = jitcdde([-y(0, t - 1 - y(0) ** 2 / 4)], verbose=False, delays=[1.25], max_delay=1.3)
+        with tempfile.TemporaryDirectory() as folder, chdir(folder):
+            self.equation.compile_C(verbose=False)
+        self.equation.set_integration_parameters(rtol=tolerance, atol=tolerance, first_step=1e-3)
+
+    def __call__(self, t1: float) -> float:
+        self.equation.purge_past()
+        self.equation.constant_past([1.0])
+        # Its breakpoints are those of constant delays: here it only knows that of the start.
+        self.equation.initial_discontinuities_handled = True
+        return float(self.equation.integrate(t1)[0])

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lagrax as lx
-from lagrax._planned import _breakpoints as bp
-from lagrax._past import Past
-from lagrax._planned._lookup import WINDOW, Sides, find_rows
 from lagrax._method import method_of
+from lagrax._past import Past
+from lagrax._planned import _breakpoints as bp
+from lagrax._planned._lookup import WINDOW, Sides, find_rows
 from lagrax._problem import Problem
 
 T1 = 3.0

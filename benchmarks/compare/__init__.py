@@ -8,6 +8,7 @@ from .compile_time import compile_time
 from .images import images
 from .long_runs import long_runs
 from .max_steps import max_steps
+from .moving import moving
 from .neural_ode import neural_ode
 from .single import single
 from .spiral import spiral
@@ -26,6 +27,7 @@ COMPARISONS = {
     "spiral": Comparison(spiral, ("torch", "torchdde")),
     "single": Comparison(single, ("jitcdde",)),
     "sweep": Comparison(sweep, ("jitcdde",)),
+    "moving": Comparison(moving, ("jitcdde",)),
     "neural-ode": Comparison(neural_ode),
     "long-runs": Comparison(long_runs),
     "max-steps": Comparison(max_steps),

@@ -24,7 +24,10 @@ class RESULTS(dfx.RESULTS):
         "A delay became NaN or infinite (at the time in `sol.stats['t_reached']`): check its function and its `args` "
         "there, or tighten the tolerances."
     )
-    no_convergence = "The iteration of a step that is longer than a delay did not converge: pass a smaller dt0, or an adaptive controller."
+    no_convergence = (
+        "The iteration of a step that is longer than a delay did not converge: pass a smaller dt0, or adaptive steps with a "
+        "PIDController."
+    )
     bad_times = "t1 is not after t0, or one of them is not finite: a delay equation is solved forwards, from t0 to t1 > t0."
     bad_intervals = "`num_intervals` of the adjoint is not (t1 - t0)/delay rounded up: pass that number."
     bad_ts = "`saveat.ts` is not sorted, or leaves [t0, t1]: pass increasing times inside the interval."

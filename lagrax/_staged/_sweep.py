@@ -168,7 +168,7 @@ def _implicit_stages(problem: Problem, setup: Setup, start: Start, t_end, look: 
         links.append(look(stage, time, state(time), start.guesses)[1])
     error = step.error
     if method.probe is not None and error is not None and setup.adaptive:
-        theta, scale = method.probe
+        theta, _ = method.probe
         time = start.t + theta * (t_end - start.t)
         delayed, _ = look(int(np.argmin(np.abs(method.c - theta))), time, state(time), start.guesses)
         error = output_error(step, method, problem, start.t, t_end, start.y, delayed)

@@ -1,0 +1,114 @@
+"""Derivatives of equations whose delays move: exact for what was computed, breakpoints and sweeps included."""
+
+import dataclasses
+
+import diffrax as dfx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import lagrax as lx
+
+from .moving_problems import MOVING
+
+KNOWN = [name for name, problem in MOVING.items() if problem.gradient is not None]
+STATE, PANTOGRAPH = MOVING["state-dependent delay"], MOVING["pantograph"]
+
+
+def _end(problem, tolerance=1e-9, **options):
+    return lambda p: problem.solve(p, tolerance, t1=problem.gradient_at, **options).ys[0]
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_known_gradients(name):
+    problem = MOVING[name]
+    gradient = jax.jit(jax.grad(_end(problem)))(jnp.array(problem.parameters))
+    assert np.allclose(gradient, problem.gradient, rtol=0, atol=1e-6)
+
+
+def test_the_gradient_of_a_delay_that_vanishes():
+    problem = dataclasses.replace(MOVING["vanishing"], interval=(0.5, 2.0))
+    gradient = jax.jit(jax.grad(_end(problem)))(jnp.array([1.0, 1.001]))
+    assert np.allclose(gradient, (-0.2054405, 0.612086), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("problem", [STATE, PANTOGRAPH], ids=["located", "overlapping"])
+def test_forward_and_backward_are_the_same_numbers(problem):
+    parameters = jnp.array(problem.parameters)
+    backward = jax.jit(jax.grad(_end(problem, 1e-5)))(parameters)
+    forward = jax.jit(jax.jacfwd(_end(problem, 1e-5, adjoint=lx.ForwardMode())))(parameters)
+    assert np.allclose(forward, backward, rtol=1e-6)
+
+
+def test_every_kind_of_argument():
+    """t0, t1, ts, y0, the history and a declared jump, of an equation with a located breakpoint of a jump."""
+    term = lx.DelayTerm(lambda t, y, z, a: -z + jnp.where(t > a, 0.3, 0.0), lambda t, y, a: 1 + 0.2 * y**2)
+    controller = dfx.PIDController(1e-10, 1e-10)
+
+    def loss(x):
+        t0, t1, y0, level, jump, time = x
+        solution = lx.ddesolve(
+            term,
+            dfx.Tsit5(),
+            t0,
+            t1,
+            None,
+            lambda t: level * jnp.cos(t),
+            jump,
+            y0=y0,
+            jump_ts=jump[None],
+            saveat=dfx.SaveAt(t1=True, ts=time[None]),
+            stepsize_controller=controller,
+            max_steps=512,
+        )
+        return jnp.sum(solution.ys * jnp.array([1.0, 0.5]))
+
+    x = jnp.array([0.1, 4.0, 0.7, 1.2, 1.7, 3.3])
+    value, gradient = jax.jit(loss), jax.jit(jax.grad(loss))(x)
+    for i, step in enumerate(1e-4 * np.eye(len(x))):
+        differences = [(value(x + h * step) - value(x - h * step)) / (2e-4 * h) for h in (1, 2)]
+        assert np.isclose(gradient[i], (4 * differences[0] - differences[1]) / 3, rtol=1e-6, atol=1e-6)
+
+
+def test_equal_delays_of_a_jump_have_gradients_of_their_own():
+    """At t = 1 both terms jump, at one time: as two numbers, so as two functions."""
+    term = lambda p: (lambda t, y, a: p[0], lambda t, y, a: p[1])
+    field = lambda t, y, z, a: -z[0] - 2 * z[1]
+    run = lambda delays: lx.ddesolve(
+        lx.DelayTerm(field, delays),
+        dfx.Tsit5(),
+        0.0,
+        2.5,
+        None,
+        0.0,
+        y0=1.0,
+        stepsize_controller=dfx.PIDController(1e-10, 1e-10),
+        max_steps=256,
+    ).ys[0]
+    equal = jnp.array([1.0, 1.0])
+    functions = jax.jit(jax.grad(lambda p: run(term(p))))(equal)
+    numbers = jax.jit(jax.grad(lambda p: run((p[0], p[1]))))(equal)
+    assert np.allclose(functions, numbers, rtol=1e-8)
+
+
+def test_the_hessian():
+    """Of a delay with a located breakpoint, and of one that overlaps."""
+    for problem in (STATE, PANTOGRAPH):
+        parameters = jnp.array(problem.parameters)
+        end = _end(problem, 1e-9)
+        hessian, gradient = jax.jit(jax.hessian(end))(parameters), jax.jit(jax.grad(end))
+        differences = [(gradient(parameters + e) - gradient(parameters - e)) / 2e-4 for e in 1e-4 * np.eye(3)]
+        assert np.allclose(hessian, np.stack(differences), rtol=1e-4, atol=1e-4)
+
+
+def test_a_failed_solve_has_no_gradient():
+    loss = lambda p: STATE.solve(p, throw=False, **{"max_steps": 8}).ys[0]
+    assert np.all(np.isnan(jax.jit(jax.grad(loss))(jnp.array(STATE.parameters))))
+
+
+def test_lanes_of_gradients():
+    parameters = jnp.array([[1.0, 1.0, 0.25], [0.5, 0.2, 0.1]])
+    gradient = jax.grad(_end(STATE, 1e-6))
+    alone = [jax.jit(gradient)(p) for p in parameters]
+    assert np.allclose(jax.jit(jax.vmap(gradient))(parameters), np.stack(alone), rtol=1e-10)
