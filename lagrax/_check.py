@@ -11,7 +11,7 @@ import jax.core
 import jax.numpy as jnp
 import numpy as np
 
-from ._lag import is_lag
+from ._lag import Constant, is_lag
 from ._method import method_of
 from ._xla._compat import use_stepsize_tol
 
@@ -38,10 +38,12 @@ def check_lags(lags: Any) -> None:
         raise ValueError("got no delays, expected at least one: for an equation without delay use diffrax.diffeqsolve")
     for path, lag in leaves:
         name = f"delays{jax.tree_util.keystr(path)}"
-        if lag.function() is None:
+        if isinstance(lag, Constant):
             _check_constant(name, lag)
-        else:
+            continue
+        if lag.function() is not None:
             _check_function(name, lag)
+        _check_minimum(name, lag)
 
 
 def _check_constant(name: str, lag: Any) -> None:
@@ -74,6 +76,9 @@ def _check_function(name: str, lag: Any) -> None:
         ) from None
     except ValueError:  # a callable that does not say what it takes
         pass
+
+
+def _check_minimum(name: str, lag: Any) -> None:
     if lag.minimum is None:
         return
     check_number(f"{name}.minimum", lag.minimum, "pass a positive number, or None")
@@ -88,9 +93,9 @@ def _check_function(name: str, lag: Any) -> None:
 
 
 def check_lag_value(name: str, lag: Any, t: Any, y: Any, args: Any) -> None:
-    """Traces a delay's function once; it must return one real number."""
+    """Traces a delay once; it must be one real number."""
     try:
-        out = eqx.filter_eval_shape(lag.function(), t, y, args)
+        out = eqx.filter_eval_shape(lag.function() or lag.time, t, y, args)
     except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
         raise ValueError(
             f"{name} failed ({error}) when called as (t, y, args), expected a function that returns the delay: make it take "

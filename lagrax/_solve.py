@@ -221,9 +221,9 @@ def _converted(term: DelayTerm, t: Float[Array, ""], state: PyTree, args: PyTree
     """The delays, with what their functions close over among their leaves."""
     converted = []
     for path, lag in jax.tree_util.tree_leaves_with_path(term.lags(), is_leaf=is_lag):
+        check_lag_value(f"delays{jax.tree_util.keystr(path)}", lag, t, state, args)
         function = lag.function()
         if function is not None:
-            check_lag_value(f"delays{jax.tree_util.keystr(path)}", lag, t, state, args)
             lag = lag.with_function(with_closure(function, t, state, args))
         converted.append(lag)
     return converted

@@ -76,6 +76,8 @@ class Cotangents(eqx.Module):
     """The cotangents of a trajectory, and whether any of them is not zero."""
 
     rows: Inexact[Array, "rows row"]
+    sources: Any
+    """Of the sources' times, or None if nobody reads them."""
     y_end: Inexact[Array, " d"]
     t_end: Float[Array, ""]
     asked: Bool[Array, ""]

@@ -67,11 +67,13 @@ def _solve_bwd(trajectory: Trajectory, cotangent: Any, perturbed, variables, con
     fill = lambda ct, like: jnp.zeros_like(like) if ct is None else ct
     past: Any = trajectory.past
     rows_bar = None if cotangent.past is None else cotangent.past.rows
+    sources_bar = None if cotangent.sources is None else cotangent.sources.times
     bars = Cotangents(
         rows=fill(rows_bar, past.rows),
+        sources=sources_bar,
         y_end=fill(cotangent.y_end, trajectory.y_end),
         t_end=fill(cotangent.t_end, trajectory.t_end),
-        asked=is_asked((rows_bar, cotangent.t_end, cotangent.y_end)),
+        asked=is_asked((rows_bar, sources_bar, cotangent.t_end, cotangent.y_end)),
     )
     total, evaluations = walk_back(trajectory, bars, eqx.combine(variables, constants), perturbed, setup)
     problem_bar = eqx.combine(total, jax.tree.map(jnp.zeros_like, variables))

@@ -26,13 +26,13 @@ class AbstractLag(eqx.Module):
     def time(self, t: Float[Array, ""], y: PyTree[Array], args: PyTree) -> Float[Array, ""]:
         """α(t, y, args), the time that is looked at from t and the state y."""
 
-    @abc.abstractmethod
     def function(self) -> Callable | None:
-        """What the user wrote, `(t, y, args) -> number`; None for a constant."""
+        """The function `(t, y, args)` that a user wrote into it, if any: what it closes over is differentiated."""
+        return None
 
-    @abc.abstractmethod
     def with_function(self, function: Callable) -> "AbstractLag":
-        """This delay with another function in its place."""
+        """This delay with another function in that place."""
+        return self
 
     @property
     def overlaps(self) -> bool:

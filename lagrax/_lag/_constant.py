@@ -15,12 +15,6 @@ class Constant(AbstractLag):
     def time(self, t, y, args):
         return t - jnp.asarray(self.delay, t.dtype)
 
-    def function(self):
-        return None
-
-    def with_function(self, function):
-        return self
-
     @property
     def overlaps(self):
         return bool(self.overlap)

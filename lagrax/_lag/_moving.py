@@ -3,6 +3,8 @@
 import dataclasses
 from collections.abc import Callable
 
+import jax.numpy as jnp
+
 from ._base import AbstractLag
 
 
@@ -12,7 +14,7 @@ class Moving(AbstractLag):
     delay: Callable
 
     def time(self, t, y, args):
-        return t - self.delay(t, y, args)
+        return t - jnp.asarray(self.delay(t, y, args), t.dtype)
 
     def function(self):
         return self.delay

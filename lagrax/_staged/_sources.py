@@ -31,9 +31,9 @@ class Sources(eqx.Module):
     next_jump: Int[Array, ""]
 
     def kinks(self, problem: Problem, t_end: Float[Array, ""], most: int) -> Float[Array, " most"]:
-        """The sources that a solve which continues this one may look back at: the roughest first, then the latest. Unused
-        places hold -∞."""
-        return lax.stop_gradient(roughest(self.times, self.levels, self.times, (-jnp.inf, t_end), most))
+        """The sources that a solve which continues this one may look back at: the roughest first, then the latest. They move
+        with the solution. Unused places hold -∞."""
+        return roughest(lax.stop_gradient(self.times), self.levels, self.times, (-jnp.inf, t_end), most)
 
     def bounds(self) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
         """The ends of the piece that each lag reads."""

@@ -83,7 +83,7 @@ def _walk(trajectory: Trajectory, given: Cotangents, problem: Problem, perturbed
         t=given.t_end,
         row=read(given.rows, last),
         rows=given.rows,
-        sources=jnp.zeros_like(trajectory.sources.times),
+        sources=jnp.zeros_like(trajectory.sources.times) if given.sources is None else given.sources,
         t1=jnp.zeros_like(problem.t1),
         jump_ts=jnp.zeros_like(problem.jump_ts),
         problem=jax.tree.map(jnp.zeros_like, variables),
