@@ -56,7 +56,7 @@ class Crossing(eqx.Module):
 
 def first_crossing(problem: Problem, view: View, row: Inexact[Array, " row"], slack: Float[Array, ""]) -> Crossing:
     """The first crossing on a step, by more than `slack`."""
-    row, view, problem = frozen((row, view, problem))
+    row, problem = frozen((row, problem))
     (t, t_end), n = split_rows(row)[0], len(problem.lags)
     tracked, _ = flags(problem)
 
@@ -64,7 +64,7 @@ def first_crossing(problem: Problem, view: View, row: Inexact[Array, " row"], sl
         time = t + theta * (t_end - t)
         return problem.looked_up(time, evaluate(*split_rows(row), time, problem.y0.dtype, problem.y0.size))
 
-    def beyond(times: Float[Array, " n"]) -> Float[Array, " 2n"]:
+    def beyond(times: Float[Array, " n"]) -> Float[Array, " pairs"]:
         """How far above and below their pieces the lags look."""
         return jnp.concatenate([times - view.upper, view.lower - times])
 

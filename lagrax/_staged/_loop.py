@@ -32,7 +32,7 @@ from .._xla._neighbours import just_after
 from ._crossing import BEYOND, Crossing, first_crossing, landing_time
 from ._lookup import View, frozen, look_back
 from ._record import Note, Record, empty_record
-from ._sources import Sources, initial_sources, next_stop, pass_crossing, pass_declared, seat
+from ._sources import Sources, initial_sources, next_stop, pass_end, seat
 from ._sweep import Start, Sweep, continued, start_at, take_sweeps
 
 
@@ -309,16 +309,7 @@ def _promise(lag, problem: Problem) -> Float[Array, ""]:
 def _passed(sources: Sources, crossing: Crossing, lands, jumps, keep, t, row, problem: Problem, setup: Setup):
     """(The sources behind the end of the step, the source that was looked at there)."""
     deepest = deepest_level(setup.method.order, len(problem.lags))
-    select = lambda which, new, old: jax.tree.map(lambda a, b: jnp.where(which, a, b), new, old)
-
-    def change():
-        landed, parent = pass_crossing(sources, crossing.lag, crossing.up, t, row, deepest)
-        new = select(lands, landed, sources)
-        if problem.jump_ts.size:
-            new = select(jumps, pass_declared(sources, t, row), new)
-        return new, parent
-
-    new, parent = lax.cond(unvmap_any(lands | jumps), change, lambda: (sources, jnp.zeros((), jnp.int32)))
+    new, parent = pass_end(sources, crossing.lag, crossing.up, lands, jumps, t, row, deepest)
     astray = jnp.where(keep & ~lands & ~jumps, crossing.astray, 0)
     return eqx.tree_at(lambda s: s.pointers, new, new.pointers + astray), parent
 

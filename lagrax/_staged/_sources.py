@@ -55,14 +55,16 @@ def initial_sources(problem: Problem, max_steps: int) -> Sources:
     jumps = problem.jump_ts.size
     past = jnp.sum(problem.jump_ts < problem.t0, dtype=jnp.int32)
     # A source ends a row or is a root, so there is room for all of them; the last place stays free, as "no more sources".
-    number = np.arange(jumps + max_steps + 2, dtype=np.int32)
-    times = jnp.full(number.shape, jnp.inf, problem.t0.dtype)
+    capacity = jumps + max_steps + 2
+    times = jnp.full(capacity, jnp.inf, problem.t0.dtype)
+    levels = jnp.full(capacity, JUMP, jnp.int32)
     if jumps:
-        times = lax.dynamic_update_slice(times, jnp.where(problem.jump_ts < problem.t0, problem.jump_ts, jnp.inf), (0,))
+        before = jnp.where(problem.jump_ts < problem.t0, problem.jump_ts, jnp.inf)
+        times = lax.dynamic_update_slice(times, before, (np.int32(0),))
     return Sources(
         times=write(times, past, problem.t0),
-        levels=jnp.where(number < past, JUMP, JUMP if problem.may_jump else KINK).astype(jnp.int32),
-        rows=jnp.zeros(number.shape, jnp.int32),
+        levels=write(levels, past, jnp.asarray(JUMP if problem.may_jump else KINK, jnp.int32)),
+        rows=jnp.zeros(capacity, jnp.int32),
         size=past + 1,
         start=past,
         pointers=jnp.zeros(len(problem.lags), jnp.int32),
@@ -72,9 +74,9 @@ def initial_sources(problem: Problem, max_steps: int) -> Sources:
 
 def seat(sources: Sources, looked_up: Float[Array, " n"], slack) -> Sources:
     """With every lag in the piece that its time lies in, one that is on an end by `slack` staying where it is."""
-    times = lax.stop_gradient(sources.times)
-    above = lambda p: looked_up >= read_each(times, p) + slack
-    below = lambda p: (p > 0) & (looked_up < read_each(times, jnp.maximum(p - 1, 0)) - slack)
+    times = lambda p: lax.stop_gradient(read_each(sources.times, p))
+    above = lambda p: looked_up >= times(p) + slack
+    below = lambda p: (p > 0) & (looked_up < times(jnp.maximum(p - 1, 0)) - slack)
     up = lax.while_loop(lambda p: jnp.any(above(p)), lambda p: p + above(p).astype(jnp.int32), sources.pointers)
     down = lax.while_loop(lambda p: jnp.any(below(p)), lambda p: p - below(p).astype(jnp.int32), up)
     return eqx.tree_at(lambda s: s.pointers, sources, down)
@@ -90,17 +92,16 @@ def next_stop(sources: Sources, problem: Problem) -> tuple[Float[Array, ""], Boo
     return jnp.where(jump < problem.t1 - rounding, jump, problem.t1), jump < problem.t1 - rounding
 
 
-def pass_crossing(sources: Sources, lag: Int[Array, ""], up: Bool[Array, ""], t, row: Int[Array, ""], deepest: int):
-    """Past the end of the piece that a lag left at time t: (the sources, the source it looked at there)."""
+def pass_end(sources: Sources, lag: Int[Array, ""], up, lands, jumps, t, row: Int[Array, ""], deepest: int):
+    """Past the end of a step at time t: if it `lands` on the end of the piece that a lag reads, or on a declared jump
+    (`jumps`). Returns (the sources, the source that the lag looked at).
+
+    (Nothing is selected over whole buffers: they are long.)
+    """
     pointer = read(sources.pointers, lag)
     parent = jnp.where(up, pointer, jnp.maximum(pointer - 1, 0))
-    level = read(sources.levels, parent) + 1
-    moved = write(sources.pointers, lag, jnp.where(up, pointer + 1, parent))
-    sources = sources.append(t, level, row, level < deepest)
-    return eqx.tree_at(lambda s: s.pointers, sources, moved), parent
-
-
-def pass_declared(sources: Sources, t, row: Int[Array, ""]) -> Sources:
-    """Past a declared jump at time t."""
-    sources = sources.append(t, jnp.asarray(KINK, jnp.int32), row, jnp.array(True))
-    return eqx.tree_at(lambda s: s.next_jump, sources, sources.next_jump + 1)
+    level = jnp.where(jumps, KINK, read(sources.levels, parent) + 1)
+    moved = write(sources.pointers, lag, jnp.where(lands, jnp.where(up, pointer + 1, parent), pointer))
+    sources = sources.append(t, level, row, jumps | (lands & (level < deepest)))
+    where = lambda s: (s.pointers, s.next_jump)
+    return eqx.tree_at(where, sources, (moved, sources.next_jump + jumps.astype(jnp.int32))), parent

@@ -73,10 +73,14 @@ def _walk(trajectory: Trajectory, given: Cotangents, problem: Problem, perturbed
     def body(carry):
         k, bars = carry
         i = trajectory.count - 1 - k
-        new = _step_back(jnp.maximum(i, 0), bars, trajectory, variables, constants, setup)
-        # A lane whose steps are all walked over adds nothing; rows are not selected, as large as they are.
-        kept = jax.tree.map(lambda a, b: a if a is new.rows else jnp.where(i >= 0, a, b), new, bars)
-        return k + 1, kept
+        # A lane whose steps are all walked over adds nothing (but rows and sources, as long as they are, are not selected).
+        active = i >= 0
+        masked = lambda tree: jax.tree.map(lambda x: jnp.where(active, x, jnp.zeros_like(x)), tree)
+        given = eqx.tree_at(lambda b: (b.y, b.t, b.row), bars, masked((bars.y, bars.t, bars.row)))
+        new = _step_back(jnp.maximum(i, 0), given, active, trajectory, variables, constants, setup)
+        ends = lambda b: (b.y, b.t)
+        kept = jax.tree.map(lambda a, b: jnp.where(active, a, b), ends(new), ends(bars))
+        return k + 1, eqx.tree_at(ends, new, kept)
 
     first = Bars(
         y=given.y_end,
@@ -99,8 +103,8 @@ def _walk(trajectory: Trajectory, given: Cotangents, problem: Problem, perturbed
     return spoil(total, failed(trajectory.result) & given.asked), bars.evaluations
 
 
-def _step_back(i: Int[Array, ""], bars: Bars, trajectory: Trajectory, variables, constants, setup: Setup) -> Bars:
-    """Over step i."""
+def _step_back(i: Int[Array, ""], bars: Bars, active, trajectory: Trajectory, variables, constants, setup: Setup) -> Bars:
+    """Over step i. If it is not `active`, all cotangents given are zero, and so are those found."""
     past: Any = trajectory.past
     record: Any = trajectory.record
     sources: Sources = trajectory.sources
@@ -111,7 +115,7 @@ def _step_back(i: Int[Array, ""], bars: Bars, trajectory: Trajectory, variables,
     left_at = jnp.where(i == trajectory.count - 1, trajectory.t_end, row_start(following))
     located = note.depends_on >= 0
     parent, lag = jnp.maximum(note.depends_on, 0) // n, jnp.maximum(note.depends_on, 0) % n
-    t_bar = bars.t + jnp.where(note.source >= 0, read(bars.sources, jnp.maximum(note.source, 0)), 0)
+    t_bar = bars.t + jnp.where(active & (note.source >= 0), read(bars.sources, jnp.maximum(note.source, 0)), 0)
 
     def leave(row, time, source_time, variables):
         problem = eqx.combine(variables, constants)
@@ -148,7 +152,7 @@ def _step_back(i: Int[Array, ""], bars: Bars, trajectory: Trajectory, variables,
         t1=bars.t1 + jnp.where(note.depends_on == END, end_bar, 0),
         jump_ts=jump_ts,
         problem=total,
-        evaluations=bars.evaluations + evaluations,
+        evaluations=bars.evaluations + jnp.where(active, evaluations, 0),
     )
 
 
