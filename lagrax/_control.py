@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Bool, Float, Inexact, PyTree
+from jaxtyping import Array, Float, Inexact, PyTree
 
 from ._method._step import Step
-from ._output._event import event_values, triggered
+from ._output._event import event_values, stopped_by, triggered
 from ._output._results import RESULTS, failed
 from ._problem import Problem
 from ._setup import Setup
@@ -28,11 +28,11 @@ class Events(eqx.Module):
     mask: PyTree
 
 
-def first_events(problem: Problem) -> tuple[Events, Bool[Array, ""]]:
-    """(The events at t0, whether one of them is true already)."""
+def first_events(problem: Problem) -> tuple[Events, RESULTS]:
+    """(The events at t0, whether one of them stops the solve already)."""
     values = event_values(problem.events, problem.t0, problem.unravel(problem.y0), problem.args)
     mask = jax.tree.map(lambda value: value if value.dtype == bool else jnp.array(False), values)
-    return Events(values, mask), jnp.any(jnp.stack([jnp.array(False), *jax.tree.leaves(mask)]))
+    return Events(values, mask), stopped_by(values, mask)
 
 
 def watch(events: Events, keep, t, y, result: RESULTS, problem: Problem, setup: Setup) -> tuple[Events, RESULTS]:
@@ -42,12 +42,11 @@ def watch(events: Events, keep, t, y, result: RESULTS, problem: Problem, setup: 
     values = event_values(problem.events, t, problem.unravel(y), problem.args)
     mask = triggered(events.values, values, setup.directions)
     mask = jax.tree.map(lambda new, old: jnp.where(keep, new, old), mask, events.mask)
-    happened = keep & jnp.any(jnp.stack(jax.tree.leaves(mask))) & ~failed(result)
-    return Events(values, mask), RESULTS.where(happened, RESULTS.event_occurred, result)
+    return Events(values, mask), RESULTS.where(keep & ~failed(result), stopped_by(values, mask), result)
 
 
-def first_result(happened: Bool[Array, ""], problem: Problem, setup: Setup, further: dict[str, Any]) -> RESULTS:
-    """Whether the problem can be solved at all, for values only known at run time, or an event has stopped it already.
+def first_result(result: RESULTS, problem: Problem, setup: Setup, further: dict[str, Any]) -> RESULTS:
+    """`result` if the problem can be solved at all, or why it cannot, for values only known at run time.
 
     `further` are conditions that must hold besides those of every problem, by the name of the result if they do not.
     """
@@ -59,7 +58,6 @@ def first_result(happened: Bool[Array, ""], problem: Problem, setup: Setup, furt
         "bad_dt0": setup.dt0 is None or setup.dt0 > 0,
         "bad_state": jnp.all(jnp.isfinite(problem.y0)),
     }
-    result: Any = RESULTS.where(happened, RESULTS.event_occurred, RESULTS.successful)
     for name, holds in reversed(valid.items()):
         result = RESULTS.where(jnp.asarray(holds), result, getattr(RESULTS, name))
     return result
@@ -96,6 +94,10 @@ def judge(t, t_end, wanted, y: Inexact[Array, " d"], step: Step, old_state: PyTr
     keep = jnp.asarray(keep) & solved
     state, result = jax.tree.map(jnp.asarray, state), RESULTS.promote(result)
     if not setup.adaptive:
+        # Error control would not keep a step into NaN either.
+        finite = jnp.all(jnp.isfinite(y_end))
+        keep = keep & finite
+        result = RESULTS.where(finite, result, RESULTS.field_nonfinite)
         result = RESULTS.where(solved, result, RESULTS.promote(step.result))
     # A step cut short by a breakpoint tells the controller nothing about the step it wanted: once kept, it goes on as if
     # never asked (which also exempts such steps from `dtmin`). With fixed steps the grid stays where it was.

@@ -83,10 +83,11 @@ class Cotangents(eqx.Module):
     asked: Bool[Array, ""]
 
 
-def spoil(bar: PyTree, bad: Bool[Array, ""]) -> PyTree:
-    """NaN for what is the gradient of a solve that failed; not where nothing asks for it, as a loss that leaves out failed
+def spoil(bar: PyTree, bad: Bool[Array, ""], asked: Bool[Array, ""]) -> PyTree:
+    """NaN for what is the gradient of a solve that failed; zero where nothing asks for it, as a loss that leaves out failed
     lanes."""
-    return jax.tree.map(lambda x: jnp.where(bad, jnp.full_like(x, jnp.nan), x) if eqx.is_inexact_array(x) else x, bar)
+    instead = lambda x: jnp.where(asked, jnp.nan, 0).astype(x.dtype)
+    return jax.tree.map(lambda x: jnp.where(bad, instead(x), x) if eqx.is_inexact_array(x) else x, bar)
 
 
 def add_to(bar: Any, where: Callable, more: tuple) -> Any:

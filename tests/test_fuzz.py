@@ -51,7 +51,7 @@ def test_what_goes_wrong_is_told(tmp_path, monkeypatch):
 
 
 def test_what_differs_is_told():
-    case = dataclasses.replace(draw(0), precision="64", solver="Euler", adaptive=False)
+    case = dataclasses.replace(draw(0), precision="64", solver="Euler", controller="constant")
     counts = {"num_steps": np.array(3), "result": np.array(0)}
     numbers = lambda *ys, counts=counts: Outcome(value={"ys": np.array(ys), "counts": counts}, kernels=1)
     told = lambda one, other: verdict(case, one, other, double=True)["verdict"]

@@ -43,6 +43,27 @@ def test_sequences(name):
     check_gradient(lambda inputs: weighted(eqx.combine(inputs[0], rest).sequence(inputs[2], inputs[1])), (parameters, X, ts))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["NDDE, two learned delays", "A+NODE+NDDE, learned delay"])
+def test_hessians(name):
+    """Forward over reverse, in all parameters, delays among them, and the input: against differences of the gradient."""
+    parameters, rest = eqx.partition(make(name, TIGHT), eqx.is_inexact_array)
+    point, unravel = ravel_pytree((parameters, X))
+
+    def loss(v):
+        parameters, x = unravel(v)
+        return weighted(eqx.combine(parameters, rest)(x))
+
+    gradient_and_curvature = jax.jit(lambda v, u: jax.jvp(jax.grad(loss), (v,), (u,)))
+    gradient = lambda v: gradient_and_curvature(v, u)[0]
+    u, w = jnp.cos(jnp.arange(0.0, point.size)), jnp.sin(1.7 * jnp.arange(0.0, point.size))
+    difference = lambda h: (gradient(point + h * u) - gradient(point - h * u)) / (2 * h)
+    along_u, along_w = (gradient_and_curvature(point, direction)[1] for direction in (u, w))
+    expected = (4 * difference(5e-4) - difference(1e-3)) / 3
+    np.testing.assert_allclose(along_u, expected, atol=1e-6 * float(jnp.max(jnp.abs(expected))))
+    np.testing.assert_allclose(w @ along_u, u @ along_w, rtol=1e-9)
+
+
 def test_learned_initial_function():
     class Ramp(eqx.Module):
         slope: jax.Array

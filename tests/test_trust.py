@@ -161,38 +161,67 @@ def test_a_first_step_below_the_spacing_of_time():
     assert sol.stats["num_steps"] < 40
 
 
-FAILING = {
-    "too few steps": dict(max_steps=3),
-    "a delay that is negative": dict(delay=lambda a: a - 5),
-    "NaN": dict(field=lambda t, y, z, a: -a * z + jnp.where(t > 0.5, jnp.nan, 0.0)),
+FIXED = {"stepsize_controller": dfx.ConstantStepSize(), "dt0": 0.1}
+ADJOINTS = {
+    "discrete": {"adjoint": lx.DiscreteAdjoint()},
+    "fixed steps, stages kept": {"adjoint": lx.DiscreteAdjoint(keep_stages=True)} | FIXED,
+    "continuous": {"adjoint": lx.ContinuousAdjoint(max_steps=64)},
+    "piecewise": {"adjoint": lx.PiecewiseAdjoint(num_intervals=2)},
+    "forward": {"adjoint": lx.ForwardMode()},
 }
+GOOD = {"a": 1.0, "delay": 1.0, "shaking": 0.0, "broken": 9.0}
+FAILING = {"too few steps": {"shaking": 1.0}, "a negative delay": {"delay": -1.0}, "NaN": {"broken": 0.55}}
 
 
-def failing(name, **kwargs):
-    options = {"field": lambda t, y, z, a: -a * z, "delay": lambda a: 1.0} | FAILING[name] | kwargs
-    field, delay = options.pop("field"), options.pop("delay")
-    return lambda a: solve(field, args=a, delay=delay(a), throw=False, **options)
-
-
-@pytest.mark.parametrize("name", FAILING)
+@pytest.mark.parametrize("name", ADJOINTS)
 def test_a_failed_solve_has_no_gradient(name):
-    """NaN, also where nothing was reached that was to be saved."""
-    run = failing(name, saveat=dfx.SaveAt(ts=jnp.array([1.9])))
-    y, slope = jax.jit(jax.value_and_grad(lambda a: run(a).ys[0]))(1.0)
-    assert y == jnp.inf and jnp.isnan(slope)
+    """y(1.8) = 1 - 1.8 a + a² (1.8 - τ)²/2. If it fails: NaN, also where nothing was reached that was to be saved, and zero
+    for a loss that leaves failed solves out; never an error of the backward pass."""
+    options = {"max_steps": 64, "throw": False, "saveat": dfx.SaveAt(ts=jnp.array([1.8]))} | ADJOINTS[name]
+
+    def loss(x, rest, left_out):
+        shaken = lambda t, p: p["shaking"] * jnp.sin(5000 * t) + jnp.where(t > p["broken"], jnp.nan, 0.0)
+        field = lambda t, y, z, p: -p["a"] * z + shaken(t, p)
+        sol = solve(field, t1=1.9, args=rest | x, delay=x["delay"], **options)
+        failed = sol.result != lx.RESULTS.successful
+        return jnp.where(failed & left_out, 0.0, sol.ys[0]), (failed, sol.ys[0])
+
+    derivative = jax.jit((jax.jacfwd if name == "forward" else jax.grad)(loss, has_aux=True))
+    varied = lambda values: {name: values[name] for name in ("a", "delay")}
+    slopes = lambda values, left_out: derivative(varied(values), values, left_out)
+    found, (failed, _) = slopes(GOOD, False)
+    assert not failed
+    np.testing.assert_allclose([found["a"], found["delay"]], [-1.16, -0.8], atol=1e-7)
+    for cause, values in FAILING.items():
+        if cause == "too few steps" and "fixed" in name:
+            continue
+        found, (failed, y) = slopes(GOOD | values, False)
+        assert failed and not jnp.isfinite(y), cause
+        assert jnp.isnan(found["a"]) and jnp.isnan(found["delay"]), cause
+        found, _ = slopes(GOOD | values, True)
+        assert found["a"] == found["delay"] == 0, cause
 
 
-def test_a_failed_solve_has_no_gradient_forwards_either():
-    run = failing("too few steps", adjoint=lx.ForwardMode())
-    assert jnp.isnan(jax.jit(jax.jacfwd(lambda a: run(a).ys[0]))(1.0))
+def test_the_piecewise_adjoint_names_the_cause():
+    """As the other solves do, for values only known at run time."""
+    run = lambda y0, delay: solve(history=1.0, y0=y0, delay=delay, throw=False, adjoint=lx.PiecewiseAdjoint(num_intervals=2))
+    results = jax.jit(lambda y0, delay: run(y0, delay).result)
+    assert results(1.0, 1.0) == lx.RESULTS.successful
+    assert results(1.0, -1.0) == lx.RESULTS.bad_delay
+    assert results(jnp.nan, 1.0) == lx.RESULTS.bad_state
+    assert results(1.0, 0.5) == lx.RESULTS.bad_intervals
 
 
-def test_a_loss_may_leave_failed_solves_out():
-    def loss(a):
-        sol = failing("too few steps")(a)
-        return jnp.where(sol.result == lx.RESULTS.successful, sol.ys[0], 0.0)
-
-    assert jax.jit(jax.grad(loss))(1.0) == 0.0
+def test_an_event_condition_that_is_nan():
+    """Whether the event happened nobody knows: at t0, after a step, and also if the condition is a number again later."""
+    event = dfx.Event(lambda t, y, when, **kwargs: jnp.where((t >= when) & (t < when + 0.5), jnp.nan, y))
+    sols = jax.jit(lambda when: solve(args=when, event=event, throw=False, **FIXED))
+    for when in (0.0, 0.35):
+        sol = sols(when)
+        assert sol.result == lx.RESULTS.bad_event
+        np.testing.assert_allclose(sol.stats["t_reached"], when, atol=0.1)
+    sol = sols(5.0)
+    assert sol.result == lx.RESULTS.event_occurred and 1.0 <= sol.ts[0] <= 1.1 + 1e-9
 
 
 def test_an_event_that_starts_at_zero():

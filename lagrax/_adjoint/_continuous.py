@@ -146,9 +146,12 @@ def _solve_bwd(trajectory: Trajectory, cotangent: Any, perturbed, inputs, consta
     problem_bar = _add_ends(problem_bar, costate, forward, y_end_bar, fill(trajectory_bar.t_end, trajectory.t_end))
     # A time of observation moves along the solution.
     ts_bar = jax.vmap(lambda t, bar: bar @ forward.slope(just_before(t)))(ts, ys_bar)
-    problem_bar = count_evaluations(spoil(problem_bar, failed(trajectory.result) & is_asked(cotangent)), evaluations)
+    lost = failed(trajectory.result)
+    problem_bar, ts_bar = spoil((problem_bar, ts_bar), lost, is_asked(cotangent))
+    bars = (count_evaluations(problem_bar, evaluations), ts_bar)
     message = "The backward solve of ContinuousAdjoint failed: raise its max_steps, or loosen its tolerances."
-    return eqx.error_if((problem_bar, ts_bar), failed(costate.trajectory.result), message)
+    # Where the forward solve failed, the backward one has nothing to say.
+    return eqx.error_if(bars, failed(costate.trajectory.result) & ~lost, message)
 
 
 def _integral(costate: Costate, forward: Forward, variables, constants, perturbed, setup: Setup):

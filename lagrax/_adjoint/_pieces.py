@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Inexact, Int
 
+from .._control import first_result
 from .._method import Method
 from .._output._results import RESULTS, failed
 from .._problem import Problem
@@ -84,9 +85,11 @@ class Count(eqx.Module):
         )
 
 
-def start_count(pieces: Pieces) -> Count:
+def start_count(pieces: Pieces, setup: Setup) -> Count:
     zero = jnp.zeros((), jnp.int32)
-    return Count(zero, zero, zero, RESULTS.where(pieces.fits(), RESULTS.successful, RESULTS.bad_intervals))
+    result = RESULTS.where(pieces.fits(), RESULTS.successful, RESULTS.bad_intervals)
+    positive = {"bad_delay": (pieces.delay > 0) & jnp.isfinite(pieces.delay)}
+    return Count(zero, zero, zero, first_result(result, pieces.problem, setup, positive))
 
 
 def solve_ordinary(field, solver, controller, setup: Setup, interval, y0, args, saveat=dfx.SaveAt(t1=True)) -> dfx.Solution:

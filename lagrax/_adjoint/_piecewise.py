@@ -135,9 +135,10 @@ def _solve_bwd(residuals: tuple, cotangent: Any, perturbed, inputs, constants, s
     problem_bar = eqx.tree_at(
         lambda p: (p.y0, p.delays), problem_bar, (problem_bar.y0 + costate, problem_bar.delays + delay_bar)
     )
-    problem_bar = count_evaluations(spoil(problem_bar, failed(result) & is_asked(cotangent)), count.evaluations)
+    problem_bar = count_evaluations(spoil(problem_bar, failed(result), is_asked(cotangent)), count.evaluations)
     message = "A backward solve of PiecewiseAdjoint failed: raise max_steps, or loosen its tolerances."
-    return eqx.error_if((problem_bar, jnp.zeros_like(ts)), failed(count.result), message)
+    # Where the forward solve failed, the backward ones have nothing to say.
+    return eqx.error_if((problem_bar, jnp.zeros_like(ts)), failed(count.result) & ~failed(result), message)
 
 
 def _run_forward(pieces: Pieces, ts: Float[Array, " times"], setup: Setup):
@@ -145,7 +146,8 @@ def _run_forward(pieces: Pieces, ts: Float[Array, " times"], setup: Setup):
     problem, zero = pieces.problem, jnp.zeros_like(pieces.delay)
     number, folded = pieces.fold(ts)
     observed = jnp.broadcast_to(problem.y0, (ts.size, problem.y0.size))
-    states, count = [problem.y0], start_count(pieces)
+    states, count = [problem.y0], start_count(pieces, setup)
+    reached = (problem.t0, problem.y0)
     newest = lambda theta, h, args: h[-1]
     for k in range(pieces.n):
         length = pieces.length(k)
@@ -165,12 +167,15 @@ def _run_forward(pieces: Pieces, ts: Float[Array, " times"], setup: Setup):
         if ts.size:
             observed = jnp.where(((number == k) & (ts > problem.t0))[:, None], ys[1], observed)
         count = count.add(solution, setup.method, k + 1, selected=setup.adaptive)
+        end = problem.t1 if k == pieces.n - 1 else problem.t0 + (k + 1) * pieces.delay
+        lost = failed(count.result)
+        reached = (jnp.where(lost, reached[0], end), jnp.where(lost, reached[1], states[-1]))
     trajectory = Trajectory(
         past=None,
         record=None,
         sources=None,
-        t_end=problem.t1,
-        y_end=states[-1],
+        t_end=reached[0],
+        y_end=reached[1],
         count=count.accepted,
         attempts=count.steps,
         evaluations=count.evaluations,
@@ -186,26 +191,29 @@ def _run_backward(kept, observations, moving, fixed, setup: Setup, backward: tup
     number, folded, gradients = observations
     pieces = Pieces(eqx.combine(moving, fixed), n)
     stops = dfx.ClipStepSizeController(controller, jump_ts=jnp.sort(jnp.append(folded, pieces.rest)))
-    method, count = method_of(solver, output=False), start_count(pieces)
+    method, count = method_of(solver, output=False), start_count(pieces, setup)
     top, zero = pieces.length(0), jnp.zeros_like(pieces.delay)
     costates = [jnp.zeros_like(kept[0])]  # λ(nτ⁺), λ((n-1)τ), …
-    total, delay_bar = jax.tree.map(jnp.zeros_like, moving), zero
+    # The delay's and all others, as a list: the state of an equation has no empty nodes, as a problem does.
+    leaves, structure = jax.tree.flatten(moving)
+    totals = [zero, *map(jnp.zeros_like, leaves)]
     for i in reversed(range(n)):
         field = lambda theta, state, args, i=i: _augmented(theta, state, args, i, n)
-        start = (kept[1:], jnp.stack(costates[::-1]), total, delay_bar)
+        start = (kept[1:], jnp.stack(costates[::-1]), totals)
         solution = solve_ordinary(field, solver, stops, setup, (top, zero), start, (moving, fixed, observations))
-        _, nu, total, delay_bar = jax.tree.map(lambda leaf: leaf[0], solution.ys)
+        _, nu, totals = jax.tree.map(lambda leaf: leaf[0], solution.ys)
         jumps = jnp.sum(jnp.where((number == i)[:, None], gradients, jnp.zeros_like(gradients)), axis=0)
         costates.append(nu[0] + jumps)
         count = count.add(solution, method, n, stops=len(folded) + 1, selected=setup.adaptive)
+    delay_bar, *total = totals
     if n > 1:
         delay_bar = delay_bar + _jump(pieces, kept[1], costates[-2])
-    return total, delay_bar, costates[-1], count
+    return jax.tree.unflatten(structure, total), delay_bar, costates[-1], count
 
 
 def _augmented(theta: Float[Array, ""], state, args, i: int, n: int):
-    """The right-hand side of Algorithm 1: (h_0, …, h_{n-1}; ν_i, …, ν_{n-1}; ∂L/∂w; dL/dτ)."""
-    h, nu, _, _ = state
+    """The right-hand side of Algorithm 1: (h_0, …, h_{n-1}; ν_i, …, ν_{n-1}; dL/dτ, ∂L/∂w)."""
+    h, nu, _ = state
     moving, fixed, (number, folded, gradients) = args
     pieces = Pieces(eqx.combine(moving, fixed), n)
     seen = (jnp.arange(i, n, dtype=jnp.int32)[:, None] == number[None]) & (folded >= theta)[None]
@@ -226,7 +234,7 @@ def _augmented(theta: Float[Array, ""], state, args, i: int, n: int):
 
     slope_seen = slopes[i - 1] if i > 0 else jnp.zeros_like(h[0])
     delay = (towards_z[0] @ slope_seen).astype(theta.dtype)
-    return slopes, -towards_y - from_next, jax.grad(weighed)(moving), delay
+    return slopes, -towards_y - from_next, [delay, *jax.tree.leaves(jax.grad(weighed)(moving))]
 
 
 def _jump(pieces: Pieces, y: Inexact[Array, " d"], costate: Inexact[Array, " d"]) -> Float[Array, ""]:

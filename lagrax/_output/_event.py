@@ -45,6 +45,14 @@ def triggered(old: PyTree[Array], new: PyTree[Array], directions: PyTree[Any]) -
     return jax.tree.unflatten(structure, first)
 
 
+def stopped_by(values: PyTree[Array], mask: PyTree[Bool[Array, ""]]) -> RESULTS:
+    """Whether an event of the mask stops the solve here, or a condition that is NaN, of which nobody knows."""
+    unknown = [jnp.isnan(value) for value in jax.tree.leaves(values) if value.dtype != jnp.bool_]
+    happened = jnp.any(jnp.stack([jnp.array(False), *jax.tree.leaves(mask)]))
+    ended = RESULTS.where(happened, RESULTS.event_occurred, RESULTS.successful)
+    return RESULTS.where(jnp.any(jnp.stack([jnp.array(False), *unknown])), RESULTS.bad_event, ended)
+
+
 def locate_event(event: dfx.Event, problem, args, trajectory):
     """(t, y, result) at the root of the condition that stopped the solve, inside the last step; differentiable.
 

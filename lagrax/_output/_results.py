@@ -34,6 +34,10 @@ class RESULTS(dfx.RESULTS):
     bad_jumps = "A time in `jump_ts` is NaN: pass numbers, and -inf for jumps that there are not."
     bad_dt0 = "dt0 is not a positive number: pass a positive first step, or None with an adaptive controller."
     bad_state = "The initial state is NaN or infinite: check y0, or the history at t0."
+    bad_event = (
+        "An event condition returned NaN (at the time in `sol.stats['t_reached']`): return a number or a boolean for every "
+        "state that the solution may come to."
+    )
     bad_history = (
         "t0 lies after the end of the solution that is to be continued: start where it ends, or solve it further first."
     )

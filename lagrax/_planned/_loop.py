@@ -110,7 +110,7 @@ def _evaluations(carry: Carry, sources: Sources, setup: Setup) -> Int[Array, ""]
 
 def _start(problem: Problem, setup: Setup) -> Carry:
     method, n, nodes = setup.method, problem.delays.size, len(setup.method.nodes)
-    events, happened = first_events(problem)
+    events, ended = first_events(problem)
     target, controller_state = first_step(problem, setup)
     unknown = Plan(
         t_end=problem.t0,
@@ -127,7 +127,7 @@ def _start(problem: Problem, setup: Setup) -> Carry:
         record=_empty_record(problem, setup) if setup.keep.record else None,
         attempts=jnp.zeros((), jnp.int32),
         arrived=jnp.array(False),
-        result=first_result(happened, problem, setup, _conditions(problem)),
+        result=first_result(ended, problem, setup, _conditions(problem)),
         controller_state=controller_state,
         events=events,
         meter_state=setup.meter.init(),

@@ -31,15 +31,14 @@ def walk_back(trajectory: Trajectory, bars: Cotangents, problem: Problem, pertur
     """(The cotangent of the problem's perturbed variables, how often the vector field was evaluated)."""
     # What is not differentiated costs nothing: most often that is the times, and with them the motion of the mesh.
     moving = any(jax.tree.leaves((perturbed.delays, perturbed.t0, perturbed.t1, perturbed.jump_ts)))
-    rows_bar, y_bar, total, bad = in_one_kernel(_walk, trajectory, bars, problem, perturbed, moving, setup)
+    rows_bar, y_bar, total = in_one_kernel(_walk, trajectory, bars, problem, perturbed, moving, setup)
     if moving:
-        total = _move_mesh(trajectory, rows_bar, bars.t_end, bad, total)
+        total = _move_mesh(trajectory, rows_bar, bars, total)
     return add_to(total, lambda p: (p.y0,), (y_bar,)), trajectory.count * setup.method.stages
 
 
 def _walk(trajectory: Trajectory, bars: Cotangents, problem: Problem, perturbed: Any, moving: bool, setup: Setup):
-    """Cotangents of the rows (with `moving`, complete in their times too), of y0 and of the problem's perturbed leaves, and
-    whether they are NaN because the solve failed."""
+    """Cotangents of the rows (with `moving`, complete in their times too), of y0 and of the problem's perturbed leaves."""
     method, record, past = setup.method, trajectory.record, trajectory.past
     assert record is not None and past is not None, "a solve that is differentiated keeps both"
     # (`perturbed` has the structure of the variables alone.)
@@ -101,19 +100,19 @@ def _walk(trajectory: Trajectory, bars: Cotangents, problem: Problem, perturbed:
     last = jnp.maximum(trajectory.count - 1, 0)
     steps = unvmap_max(trajectory.count)
     init = (jnp.zeros((), jnp.int32), bars.y_end, read(bars.rows, last), bars.rows, zeros)
-    bad = failed(trajectory.result) & bars.asked
     _, y_bar, _, rows_bar, total = lax.while_loop(lambda carry: carry[0] < steps, body, init)
-    return rows_bar, *spoil((y_bar, total), bad), bad
+    return rows_bar, *spoil((y_bar, total), failed(trajectory.result), bars.asked)
 
 
-def _move_mesh(trajectory: Trajectory, rows_bar, t_end_bar, bad, problem_bar: Any) -> Problem:
+def _move_mesh(trajectory: Trajectory, rows_bar, bars: Cotangents, problem_bar: Any) -> Problem:
     """Hands the cotangents of the mesh points on to the delays, the declared jumps, t0 and t1."""
     record: Any = trajectory.record
     count, steps = trajectory.count, jnp.arange(len(record.links), dtype=jnp.int32)
     taken = lambda x: jnp.where(steps < count, x, 0)
     starts_bar, ends_bar = taken(row_start(rows_bar)), taken(row_end(rows_bar))
     # Mesh point i + 1 ends step i and starts step i + 1.
-    points_bar = ends_bar + jnp.append(starts_bar[1:], 0) + jnp.where(steps == count - 1, t_end_bar, 0)
+    points_bar = ends_bar + jnp.append(starts_bar[1:], 0) + jnp.where(steps == count - 1, bars.t_end, 0)
     delays_bar, roots_bar, t1_bar = mesh_cotangents(trajectory.sources, record.depends_on, taken(points_bar))
-    times_bar = spoil((delays_bar, roots_bar[-1] + starts_bar[0], t1_bar, roots_bar[:-1]), bad)
+    times_bar = (delays_bar, roots_bar[-1] + starts_bar[0], t1_bar, roots_bar[:-1])
+    times_bar = spoil(times_bar, failed(trajectory.result), bars.asked)
     return add_to(problem_bar, lambda p: (p.delays, p.t0, p.t1, p.jump_ts), times_bar)

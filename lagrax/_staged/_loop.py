@@ -90,7 +90,7 @@ def _active(carry: Carry, problem: Problem, setup: Setup) -> Bool[Array, ""]:
 
 def _begin(problem: Problem, setup: Setup) -> Carry:
     n, zero = len(problem.lags), jnp.zeros((), jnp.int32)
-    events, happened = first_events(problem)
+    events, ended = first_events(problem)
     target, controller_state = first_step(problem, setup)
     past = empty_past(setup.max_steps, setup.method, problem, spare=1)
     nowhere = jnp.zeros(n, jnp.int32)
@@ -106,7 +106,7 @@ def _begin(problem: Problem, setup: Setup) -> Carry:
         unseated=jnp.array(True),
         attempts=zero,
         evaluations=zero + (2 if setup.dt0 is None and setup.adaptive else 0),
-        result=first_result(happened, problem, setup, _conditions(problem)),
+        result=first_result(ended, problem, setup, _conditions(problem)),
         controller_state=controller_state,
         events=events,
         meter_state=setup.meter.init(),

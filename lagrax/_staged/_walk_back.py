@@ -100,7 +100,7 @@ def _walk(trajectory: Trajectory, given: Cotangents, problem: Problem, perturbed
     t0_bar = bars.t + read(bars.sources, trajectory.sources.start)
     more = (bars.y, t0_bar, bars.t1, declared)
     total = add_to(bars.problem, lambda p: (p.y0, p.t0, p.t1, p.jump_ts), more)
-    return spoil(total, failed(trajectory.result) & given.asked), bars.evaluations
+    return spoil(total, failed(trajectory.result), given.asked), bars.evaluations
 
 
 def _step_back(i: Int[Array, ""], bars: Bars, active, trajectory: Trajectory, variables, constants, setup: Setup) -> Bars:

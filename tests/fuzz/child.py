@@ -30,8 +30,9 @@ def main(jobs: str, results: str) -> None:
         if child is None or child.case.seed != seed:
             child = Child(draw(seed))
             # What has no kernel is compiled just as without them: some such fields, to see that, are enough.
-            skipped = seed % 4 != 0 and not child.has_kernels()
-        if skipped:
+            skipped = seed % 12 != 0 and not child.has_kernels()
+        # An error cannot be raised in one of two devices that XLA has wait for each other: the FAQ says so.
+        if skipped or (child.case.throw and name == "sharded inputs"):
             _write(results, {"done": [seed, name], "verdict": "skipped"})
             continue
         with np.errstate(all="ignore"):

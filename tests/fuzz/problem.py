@@ -13,7 +13,7 @@ from jax.scipy import special
 
 import lagrax as lx
 
-from .fields import Case
+from .fields import WIDE, Case
 
 BIG = np.sort(np.random.default_rng(5).uniform(-1.7, 1.7, 5000))
 
@@ -126,21 +126,54 @@ class Problem:
         out = self.body["body"](t, self.vector(y), *delayed, args)
         return self.state(jnp.asarray(out).astype(self.real))
 
+    def _lags(self, delays: tuple) -> tuple:
+        """The first delay as the number that it is, or something around that."""
+        first, wave = delays[0], lambda t: 1 + 0.3 * jnp.sin(2 * t)
+        of_time = lambda t, y, args: (first * wave(t)).astype(t.dtype)
+        kinds: dict[str, Any] = {
+            "constant": first,
+            "of time": of_time,
+            "of the state": lambda t, y, args: (first * (1 + 0.3 * jnp.tanh(self.vector(y)[0]))).astype(t.dtype),
+            "with a minimum": lx.Lag(of_time, minimum=0.09),
+            "overlapping": lx.Lag(first, overlap=True),
+        }
+        return (kinds[self.case.lag], *delays[1:])
+
+    def _switches(self) -> bool:
+        """Whether the last declared jump is one of the field."""
+        return self.case.seed >= WIDE and bool(self.case.jumps) and self.case.jumps[-1] > self.case.t0
+
+    def _switched(self, p: dict):
+        def field(t, y, z, args):
+            more = jnp.where(t >= p["jumps"][-1], 0.2, 0.0)
+            return jax.tree.map(lambda x: x + more.astype(x.dtype), self.field(t, y, z, args))
+
+        return field
+
+    def _earlier(self, term: lx.DelayTerm, p: dict, adjoint) -> dfx.Solution:
+        """A solution to continue."""
+        start, steps = self.case.t0 - 0.4, dfx.ConstantStepSize()
+        options = {"saveat": dfx.SaveAt(dense=True), "stepsize_controller": steps, "max_steps": 32, "throw": False}
+        past, args = p["history"]["value"], p["args"]
+        return lx.ddesolve(term, dfx.Heun(), start, self.case.t0, 0.1, past, args, adjoint=adjoint, **options)
+
     def solve(self, inputs: dict, adjoint=None) -> dict:
         """The states that were asked for, and how many steps it took."""
         case, p = self.case, eqx.combine(inputs, self.static)
+        adjoint = lx.DiscreteAdjoint(keep_stages=case.keep_stages) if adjoint is None else adjoint
+        term = lx.DelayTerm(self._switched(p) if self._switches() else self.field, self._lags(p["delays"]))
         solution = lx.ddesolve(
-            lx.DelayTerm(self.field, p["delays"]),
+            term,
             self._solver(),
             case.t0,
             case.t1,
             case.dt0,
-            self._history(p["history"]),
+            self._earlier(term, p, adjoint) if case.history == "solution" else self._history(p),
             p["args"],
             y0=p.get("y0"),
             saveat=self._saveat(),
             stepsize_controller=self._controller(),
-            adjoint=lx.DiscreteAdjoint() if adjoint is None else adjoint,
+            adjoint=adjoint,
             jump_ts=p.get("jumps"),
             event=self._event(),
             max_steps=case.max_steps,
@@ -171,7 +204,7 @@ class Problem:
             leaves, structure = jax.tree.flatten(self.inputs[group])
             chosen = []
             for x in leaves:
-                fits = not small or (not jnp.iscomplexobj(x) and x.size <= room)
+                fits = not small or (x.dtype == self.real and x.size <= room)
                 chosen.append(
                     bool(jnp.issubdtype(x.dtype, jnp.inexact) and fits and (x.size < 300 or self.case.seed % 4 == 0))
                 )
@@ -192,12 +225,25 @@ class Problem:
         return 1e-6 if self.real == jnp.float64 else 1e-4
 
     def _controller(self):
-        if self.case.adaptive:
-            return dfx.PIDController(rtol=self.tolerance() * 10, atol=self.tolerance())
-        return dfx.ConstantStepSize()
+        case = self.case
+        if case.controller == "listed":
+            return dfx.StepTo(jnp.asarray(np.linspace(case.t0, case.t1, 9), self.real))
+        if not case.adaptive:
+            return dfx.ConstantStepSize()
+        peculiar: dict[str, dict] = {
+            "PI": {"pcoeff": 0.3, "icoeff": 0.4},
+            "PID": {"pcoeff": 0.2, "icoeff": 0.3, "dcoeff": 0.05},
+            "bounded": {"dtmin": 1e-3, "dtmax": 0.15, "force_dtmin": True},
+            "cautious": {"safety": 0.6, "factormin": 0.3, "factormax": 1.5, "norm": optx.max_norm},
+        }
+        return dfx.PIDController(rtol=self.tolerance() * 10, atol=self.tolerance(), **peculiar.get(case.controller, {}))
 
-    def _history(self, h: dict):
+    def _history(self, p: dict):
+        h = p["history"]
         match self.case.history:
+            case "switched":
+                factor = lambda t: jnp.where(t >= p["jumps"][0], 1.0, 0.5)
+                return lambda t: jax.tree.map(lambda x: x * factor(t).astype(x.dtype), h["value"])
             case "constant":
                 return h["value"]
             case "closure":

@@ -43,7 +43,8 @@ class Functions:
         gradient = jax.grad(lambda variables, rest: problem.loss(join(variables, rest)), has_aux=True)
         self.both = lambda variables, rest: dict(zip(("gradient", "solution"), gradient(variables, rest), strict=True))
         self.grad = keep(lambda variables, rest: _with_counts(**self.both(variables, rest)))
-        self.forward = keep(lambda variables, rest: problem.loss(join(variables, rest), lx.ForwardMode())[0])
+        forward = jax.jacfwd(lambda v, rest: problem.loss(join(v, rest), lx.ForwardMode()), has_aux=True)
+        self.forward = keep(lambda v, rest: _with_counts(*forward(v, rest)))
 
     def hessian(self, variables, rest):
         return jax.jacfwd(lambda variables: self.grad(variables, rest)["gradient"])(variables)
@@ -81,7 +82,7 @@ def transformed(name: str, f: Functions, case: Case) -> tuple[Callable, tuple]:
         case "vmap of grad":
             return jax.vmap(f.grad, (0, None)), (batch, f.rest)
         case "jacfwd":
-            return jax.jacfwd(f.forward), f.few()
+            return f.forward, f.few()
         case "hessian":
             return f.hessian, f.few()
         case "shard_map":
@@ -159,6 +160,8 @@ class Child:
         """The same without kernels, or None where there were none: then it is the same program."""
         if outcome.error or (outcome.kernels and name in ("jacfwd", "hessian")):
             return self._plain("solve" if name == "without jit" else name)
+        if name == "jacfwd":
+            return self._backwards()
         if not outcome.kernels:
             return None
         gradient = "grad" in name or (name in ("shard_map", "sharded inputs") and self.case.seed % 3 == 0)
@@ -167,6 +170,22 @@ class Child:
         each = [self._alone(gradient, i) for i in range(LANES)]
         failed = next((one for one in each if one.error), None)
         return failed or Outcome(value=jax.tree.map(lambda *x: np.stack(x), *[one.value for one in each]))
+
+    def _backwards(self) -> Outcome | None:
+        """The gradient in reverse mode, of what the derivative in forward mode is taken of, if it is part of that."""
+        f = self.functions_with(False)
+        chosen, _ = f.few()
+        is_none = lambda x: x is None
+        part = jax.tree.map(lambda x, y: None if x is None else y, chosen, f.variables, is_leaf=is_none)
+        if jax.tree.structure(part) != jax.tree.structure(chosen):
+            return None
+        both = self._alone(gradient=True)
+        if not all(np.all(np.isfinite(x)) for x in jax.tree.leaves(both.value)):
+            return None  # of a solve that failed, where forward mode knows which inputs do not matter
+        if not both.error:
+            keep = lambda x, y: None if x is None else y
+            both.value["gradient"] = jax.tree.map(keep, chosen, both.value["gradient"], is_leaf=is_none)
+        return both
 
     def _alone(self, gradient: bool, i: int | None = None) -> Outcome:
         """The gradient, or the solution, of one lane; one program computes both."""
