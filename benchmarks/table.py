@@ -25,7 +25,8 @@ def ratio_cell(row: Json) -> str:
 
 def error_cell(row: Json) -> str:
     errors = [row["seconds"][side]["error"] for side in ("lagrax", "peer")]
-    return "" if row["quantity"] is None else f"{row['quantity']}: " + " / ".join(map(_power, errors))
+    shown = [_power(error) for error in errors if error is not None]
+    return "" if row["quantity"] is None else f"{row['quantity']}: " + " / ".join(shown)
 
 
 def _power(error: float) -> str:

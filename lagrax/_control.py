@@ -86,9 +86,11 @@ def judge(t, t_end, wanted, y: Inexact[Array, " d"], step: Step, old_state: PyTr
     frozen = lambda tree: jax.tree.map(lax.stop_gradient, tree)
     t, t_end, y, y_end, error = frozen((t, t_end, y, step.y_end, step.error))
     estimate = None if error is None else problem.unravel(jnp.where(jnp.isnan(error), jnp.inf, error))
+    # (A state that is not finite would make the next target NaN.)
+    reached = jnp.where(jnp.isfinite(y_end), y_end, y)
     order: Any = setup.solver.error_order(dfx.ODETerm(lambda t, y, args: y))
     keep, _, target, _, state, result = setup.controller.adapt_step_size(
-        t, t_end, problem.unravel(y), problem.unravel(y_end), None, estimate, order, old_state
+        t, t_end, problem.unravel(y), problem.unravel(reached), None, estimate, order, old_state
     )
     solved = step.result == dfx.RESULTS.successful
     keep = jnp.asarray(keep) & solved

@@ -156,7 +156,7 @@ def _attempt(carry: Carry, problem: Problem, setup: Setup) -> Carry:
     keep = keep & active & ~retaken
     lands = lands & active
     t, y = _left_at(lands, crossing, sweep, sources, t_end, problem)
-    broken = _broken_lag(crossing, t, view, problem, setup)
+    broken = _broken_lag(crossing, start, t, y, problem, setup)
     result = RESULTS.where(keep & (result == RESULTS.successful), broken, result)
     jumps = keep & ~lands & stops_at_jump
     new_sources, parent = _passed(sources, crossing, lands, jumps, keep, t, past.count + 1, problem, setup)
@@ -284,19 +284,18 @@ def _left_at(lands, crossing: Crossing, sweep: Sweep, sources: Sources, t_end, p
     return t, jnp.where(lands, y, sweep.y_end)
 
 
-def _broken_lag(crossing: Crossing, t, view: View, problem: Problem, setup: Setup) -> RESULTS:
-    """Whether a lag looked into the future, became shorter than was promised, or NaN, on the part of the step up to t."""
+def _broken_lag(crossing: Crossing, start: Start, t, y, problem: Problem, setup: Setup) -> RESULTS:
+    """Whether a lag looked into the future, became shorter than was promised, or NaN, on the step from `start` to (t, y)."""
     seen = (crossing.times <= t + _slack(problem))[:, None]
     delay = crossing.times[:, None] - crossing.looked_up
-    length = crossing.times[-2] - crossing.times[0]
-    slack = _slack(problem) + 0.01 * length
-    if setup.adaptive:
-        scale = jnp.maximum(jnp.max(jnp.abs(view.t)), length)
-        slack = _slack(problem) + 10 * jnp.max(_tolerance(scale[None], setup))
+    # A lag is as uncertain as the state that it depends on.
+    error = 10 * _tolerance(y, setup) if setup.adaptive else 0.01 * jnp.abs(y - start.y)
+    _, transpose = jax.vjp(lambda y: problem.looked_up(t, y), y)
+    weights = jax.vmap(lambda which: transpose(which)[0])(jnp.eye(delay.shape[1], dtype=delay.dtype))
+    slack = frozen(_slack(problem) + jnp.abs(weights) @ error)
     promised = jnp.stack([_promise(lag, problem) for lag in problem.lags])
     result: Any = RESULTS.successful
-    short = jnp.any(seen & (delay < promised - slack))
-    result = RESULTS.where(short, RESULTS.bad_delay, result)
+    result = RESULTS.where(jnp.any(seen & (delay < promised - slack)), RESULTS.bad_delay, result)
     result = RESULTS.where(jnp.any(seen & (delay < -slack)), RESULTS.advanced_argument, result)
     return RESULTS.where(jnp.any(seen & ~jnp.isfinite(delay)), RESULTS.lag_nonfinite, result)
 
