@@ -8,6 +8,10 @@ from typing import Any
 import jax
 import numpy as np
 
+PAUSE = 0.3
+"""Seconds between repetitions that are longer than these: threads of the program before (OpenMP in PyTorch) go on waiting in a
+busy loop for 0.2 s, which would be charged to the next one."""
+
 BLOCK = 0.03
 """A repetition lasts at least this many seconds: short programs are called many times in it, and timed warm."""
 
@@ -32,6 +36,8 @@ def interleave(programs: Mapping[Any, Callable[[], Any]], repetitions: int) -> d
     try:
         for _ in range(repetitions):
             for name, program in programs.items():
+                if block > PAUSE:
+                    time.sleep(PAUSE)
                 seconds[name].append(_block(program, calls[name]) / calls[name])
     finally:
         if collecting:

@@ -1,8 +1,8 @@
-"""Learn a delay that depends on the state, from one solution: `python -m examples.state_delay`.
+"""Learn a delay that depends on the state, from solutions: `python -m examples.state_delay`.
 
 The hidden equation is y' = −y(t − τ(y)) with τ(y) = 1 + y²/2. A small network stands in for τ, and follows the exact
 gradient of the solution with respect to its weights, through every breakpoint, whose times depend on the network too. It is
-not told anything but y at 120 times. The figure, `out/state-delay.png`, shows what it found. Ctrl-C draws what there is.
+not told anything but y at 180 times. The figure, `out/state-delay.png`, shows what it found. Ctrl-C draws what there is.
 """
 
 import signal
@@ -27,9 +27,9 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
 
 OUT = Path("out")
-HISTORIES = jnp.array([1.0, -0.6])
+HISTORIES = jnp.array([1.0, -0.8, 0.6])
 TIMES = jnp.linspace(0.0, 6.0, 61)[1:]
-ITERATIONS = 1500
+ITERATIONS = 3000
 
 
 def hidden(t, y, args):
@@ -51,17 +51,21 @@ class NeuralDelay(eqx.Module):
 def model_of(delay) -> nn.NeuralDDE:
     """y' = −y(t − τ(y)), with one function or another for τ."""
     return nn.NeuralDDE(
-        lambda t, y, delayed, args: -delayed, delay, stepsize_controller=dfx.PIDController(rtol=1e-6, atol=1e-8)
+        lambda t, y, delayed, args: -delayed,
+        delay,
+        # (A constant past would look the same from everywhere, and tell nothing about the delay.)
+        history=lambda t, x: x * jnp.cos(t),
+        stepsize_controller=dfx.PIDController(rtol=1e-6, atol=1e-8),
     )
 
 
 @eqx.filter_jit
-def curves(model: nn.NeuralDDE) -> Float[Array, "2 times"]:
-    """The solutions from both histories."""
+def curves(model: nn.NeuralDDE) -> Float[Array, "3 times"]:
+    """The solutions from all histories."""
     return jax.vmap(lambda x: model.sequence(TIMES, x))(HISTORIES)
 
 
-def learn(data: Float[Array, "2 times"], path: list[tuple[nn.NeuralDDE, float]]) -> None:
+def learn(data: Float[Array, "3 times"], path: list[tuple[nn.NeuralDDE, float]]) -> None:
     """Adam on the squared error. Appends the model and its loss after every iteration."""
     optimiser = optax.adam(optax.cosine_decay_schedule(0.02, ITERATIONS, alpha=0.01))
 
@@ -102,7 +106,7 @@ def draw(data: np.ndarray, path: list[tuple[nn.NeuralDDE, float]]) -> Path:
         left.plot(states, of(first), color=ORANGE, lw=1.8, ls="--", label="before learning")
         left.plot(states, of(last), color=BLUE, lw=2.2, label="learned")
         left.set(title="The delay as a function of the state", xlabel="state $y$ [–]", ylabel="delay $τ(y)$ [–]")
-        left.legend(loc="upper left")
+        left.legend(loc="upper center")
         for values, fitted in zip(data, curves(last), strict=True):
             right.plot(TIMES[::2], values[::2], "o", color="black", ms=4, label="data")
             right.plot(TIMES, fitted, color=BLUE, lw=2.2, label="learned")

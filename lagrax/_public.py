@@ -11,8 +11,8 @@ from ._lag import At as At
 from ._lag import Lag as Lag
 from ._output._dense import DenseSolution as DenseSolution
 from ._output._results import RESULTS as RESULTS
-from ._persist import ModelFileError as ModelFileError
-from ._persist import load as load
-from ._persist import save as save
 from ._solve import ddesolve as ddesolve
 from ._term import DelayTerm as DelayTerm
+from .saving._persist import ModelFileError as ModelFileError
+from .saving._persist import load as load
+from .saving._persist import save as save

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from lagrax import cli
-from lagrax._files import sole_writer
 from lagrax.experiments import _folder
 from lagrax.experiments._options import Options, configure
+from lagrax.saving._files import sole_writer
 
 from .test_cli import out as out
 from .test_cli import run, trivial

@@ -9,16 +9,17 @@ import threading
 import jax.random as jr
 import pytest
 
-from lagrax import _files, save
-from lagrax._files import replacing, sole_writer
+from lagrax import save
 from lagrax.experiments import _folder
+from lagrax.saving import _files
+from lagrax.saving._files import replacing, sole_writer
 from lagrax.train import fit
 
 from .train_problem import Line, data, loss, optimizer
 
 HALF = """if True:
     import sys
-    from lagrax._files import replacing
+    from lagrax.saving._files import replacing
 
     with replacing(sys.argv[1]) as file:
         file.write(b"half of")

@@ -92,14 +92,15 @@ def test_equal_delays_of_a_jump_have_gradients_of_their_own():
     assert np.allclose(functions, numbers, rtol=1e-8)
 
 
-def test_the_hessian():
-    """Of a delay with a located breakpoint, and of one that overlaps."""
-    for problem in (STATE, PANTOGRAPH):
-        parameters = jnp.array(problem.parameters)
-        end = _end(problem, 1e-9)
-        hessian, gradient = jax.jit(jax.hessian(end))(parameters), jax.jit(jax.grad(end))
-        differences = [(gradient(parameters + e) - gradient(parameters - e)) / 2e-4 for e in 1e-4 * np.eye(3)]
-        assert np.allclose(hessian, np.stack(differences), rtol=1e-4, atol=1e-4)
+@pytest.mark.parametrize(
+    "problem", [pytest.param(STATE, marks=pytest.mark.slow), PANTOGRAPH], ids=["located", "overlapping"]
+)
+def test_the_hessian(problem):
+    parameters = jnp.array(problem.parameters)
+    end = _end(problem, 1e-9)
+    hessian, gradient = jax.jit(jax.hessian(end))(parameters), jax.jit(jax.grad(end))
+    differences = [(gradient(parameters + e) - gradient(parameters - e)) / 2e-4 for e in 1e-4 * np.eye(3)]
+    assert np.allclose(hessian, np.stack(differences), rtol=1e-4, atol=1e-4)
 
 
 def test_a_failed_solve_has_no_gradient():

@@ -18,8 +18,8 @@ from jaxtyping import Array
 
 import lagrax.nn as lxn
 from lagrax import DelayTerm
-from lagrax._persist import ModelFileError, load, save
 from lagrax.nn import image_fields
+from lagrax.saving._persist import ModelFileError, load, save
 
 QUIET = settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 

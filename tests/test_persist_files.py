@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lagrax._persist import ModelFileError, load, save
+from lagrax.saving._persist import ModelFileError, load, save
 
 from .test_persist import Gate, Model, double, make_model, same
 from .test_persist import path as path
@@ -110,7 +110,7 @@ HOSTILE = {
     "huge length": (1, b"", dict(data_bytes=10**18), "truncated"),
     "system": ({"name": "os.system"}, b"", {}, "model is 'os.system', expected what is known"),
     "own function": ({"name": "lagrax.save"}, b"", {}, "expected what is known"),
-    "own private function": ({"name": "lagrax._persist.save"}, b"", {}, "expected what is known"),
+    "own private function": ({"name": "lagrax.saving._persist.save"}, b"", {}, "expected what is known"),
     "class to import": (module("subprocess.Popen", args=["x"]), b"", {}, "model is 'subprocess.Popen'"),
     "function as class": (module("jax.nn.relu"), b"", {}, "expected the name of a module"),
     "type as class": (module("jax.numpy.float32"), b"", {}, "expected the name of a module"),

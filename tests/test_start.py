@@ -62,7 +62,7 @@ def test_a_model_is_saved_under_public_names_whatever_was_imported_first(tmp_pat
     """A bare module of the package does not load the public names; a file that is saved then has them all the same."""
     script = f"""if True:
         from lagrax._adjoint import DiscreteAdjoint
-        from lagrax._persist import load, save
+        from lagrax.saving._persist import load, save
 
         save({str(tmp_path / "a")!r}, DiscreteAdjoint())
         load({str(tmp_path / "a")!r})

@@ -91,7 +91,7 @@ def test_corrupt_checkpoint(tmp_path, damage):
 
 
 def test_not_a_checkpoint(tmp_path):
-    from lagrax._persist import save
+    from lagrax.saving._persist import save
 
     save(tmp_path / "checkpoint.lagrax", {"a": 1})
     with pytest.raises(CheckpointError, match="is not a checkpoint of this version"):

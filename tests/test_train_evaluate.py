@@ -10,7 +10,7 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from lagrax._persist import load, save
+from lagrax.saving._persist import load, save
 from lagrax.train import CheckpointError, fit, stack, unstack
 from lagrax.train import _fit as fit_module
 from lagrax.train import _progress as progress_module

@@ -98,11 +98,12 @@ def _root(beyond, armed, bracket, slack):
     pair = jnp.argmax(hit(theta)).astype(jnp.int32)
 
     def improve(_, theta):
-        value, slope = jax.jvp(lambda theta: read(beyond(theta), pair), (theta,), (jnp.ones_like(theta),))
-        better = theta - value / jnp.where(slope == 0, 1, slope)
+        at = lambda theta: read(beyond(theta), pair)
+        value, slope = jax.jvp(at, (theta,), (jnp.ones_like(theta),))
+        better = jnp.maximum(theta - value / jnp.where(slope == 0, 1, slope), 0)
         # Where α only touches ξ, the method goes astray.
-        good = (slope != 0) & (better >= bracket[0] - TINY) & (better <= bracket[1] + TINY)
-        return jnp.where(good, jnp.maximum(better, 0), theta)
+        good = (slope != 0) & (better <= bracket[1]) & (jnp.abs(at(better)) < jnp.abs(value))
+        return jnp.where(good, better, theta)
 
     return lax.fori_loop(0, NEWTON_STEPS, improve, theta), pair
 

@@ -151,7 +151,10 @@ def _attempt(carry: Carry, problem: Problem, setup: Setup) -> Carry:
     crossing = first_crossing(problem, view, sweep.row, _slack(problem))
     # Beyond a stop that is not its own a step has seen nothing.
     crossing = eqx.tree_at(lambda c: c.found, crossing, crossing.found & ~(stops & (crossing.theta > 1)))
-    lands = keep & crossing.lands
+    # (So is a step if rounding leaves no other one to take again.)
+    apart = jnp.minimum(crossing.theta, jnp.abs(1 - crossing.theta)) * (t_end - start.t)
+    alone = crossing.found & (apart <= 2 * shortest_step(start.t, problem))
+    lands = keep & (crossing.lands | alone)
     retaken = keep & crossing.found & ~lands
     keep = keep & active & ~retaken
     lands = lands & active
@@ -210,7 +213,7 @@ def _seated(carry: Carry, problem: Problem) -> Sources:
 
 def _slack(problem: Problem) -> Float[Array, ""]:
     """By how much a lag may look beyond an end of its piece because of rounding."""
-    return 256 * jnp.finfo(problem.t0.dtype).eps * jnp.maximum(jnp.abs(problem.t0), jnp.abs(problem.t1))
+    return 64 * jnp.finfo(problem.t0.dtype).eps * jnp.maximum(jnp.abs(problem.t0), jnp.abs(problem.t1))
 
 
 def _refreshed(carry: Carry, view: View, problem: Problem, setup: Setup) -> tuple[Start, Int[Array, ""]]:

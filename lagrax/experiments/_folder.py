@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from .._files import replacing, sole_writer
+from ..saving._files import replacing, sole_writer
 from ._base import Claim, Figure, Outcome, Table, UserError
 
 CONFIG, METRICS, OUTCOME, REPORT = "config.json", "metrics.json", "outcome.json", "report.html"

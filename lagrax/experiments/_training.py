@@ -7,7 +7,7 @@ import jax.random as jr
 import optax
 from jaxtyping import Array
 
-from .._persist import save
+from ..saving._persist import save
 from ..train import Fit, fit, stack, unstack
 from ._base import Settings, UserError
 from ._processes import is_first

@@ -15,8 +15,8 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import PyTree
 
-from .._files import sole_writer
-from .._persist import ModelFileError, load, save
+from ..saving._files import sole_writer
+from ..saving._persist import ModelFileError, load, save
 from ._agree import Processes
 from ._devices import on_host, readable
 

@@ -7,7 +7,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from .._files import replacing
+from ..saving._files import replacing
 from ._checkpoint import saying_how_to_go_on
 
 

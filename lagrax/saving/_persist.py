@@ -26,8 +26,8 @@ import jax.numpy as jnp
 import numpy as np
 import optimistix as optx
 
+from .._xla._compat import use_stepsize_tol
 from ._files import replacing
-from ._xla._compat import use_stepsize_tol
 
 _FORMAT, _VERSION = "lagrax model", 1
 _LONGEST_LINE, _DEEPEST = 1024, 100

@@ -1,0 +1,1 @@
+"""Models as files, and files that are replaced as a whole."""
