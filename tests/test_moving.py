@@ -11,6 +11,7 @@ import optimistix as optx
 import pytest
 
 import lagrax as lx
+from lagrax import nn
 
 from .moving_problems import MOVING
 from .problems import decay, decay_solution
@@ -200,3 +201,37 @@ def test_what_can_be_seen_before_is_said_before(message):
 def test_the_papers_adjoints_refuse(adjoint):
     with pytest.raises(ValueError, match=r"a delay that moves or overlaps .*, expected .*constant"):
         STATE.solve(jnp.array(STATE.parameters), adjoint=adjoint)
+
+
+class Affine(eqx.Module):
+    """A delay with a parameter."""
+
+    slope: jax.Array
+
+    def __call__(self, t, y, args):
+        return 1 + self.slope * jnp.tanh(y[0])
+
+
+class Half(eqx.Module):
+    def __call__(self, t, y, args):
+        return t / 2
+
+
+def test_a_model_with_moving_delays_is_trained_and_saved(tmp_path):
+    delays = {"fixed": 1.0, "moving": lx.Lag(Affine(jnp.array(0.2)), minimum=0.5), "time": lx.At(Half())}
+    field = nn.MLPField(1, width=4, depth=1, num_delays=3, key=jax.random.key(0))
+    model = nn.NeuralDDE(field, delays, t1=2.0)
+    x = jnp.array([0.4])
+    gradient = eqx.filter_jit(eqx.filter_grad(lambda model: jnp.sum(model(x))))(model)
+    assert float(jnp.abs(gradient.delays["moving"].delay.slope)) > 0
+    lx.save(tmp_path / "model.lagrax", model)
+    again = lx.load(tmp_path / "model.lagrax", classes=(Affine, Half))
+    assert jax.tree.structure(again) == jax.tree.structure(model)
+    assert np.array_equal(again(x), model(x))
+
+
+def test_the_first_part_of_a_node_and_ndde_needs_a_length():
+    field = nn.MLPField(1, width=4, depth=1, key=jax.random.key(0))
+    model = nn.NeuralODEDDE(field, field, lambda t, y, args: 1.0)
+    with pytest.raises(ValueError, match="NeuralODEDDE got a delay that is a function or overlaps"):
+        model(jnp.array([0.4]))
