@@ -30,9 +30,13 @@ NEAR = 1e-3
 TINY = 1e-6
 """A step may be cut off that early: what its later stages saw changes it by the square of this."""
 
-SAMPLES = np.append(np.linspace(0, 1, 9), 1 + AHEAD)
+SAMPLES = np.concatenate([[0, AHEAD], np.linspace(0, 1, 9)[1:], [1 + AHEAD]])
 
-BISECTIONS, NEWTON_STEPS = 24, 3
+BISECTIONS, NEWTON_STEPS = 50, 3
+"""Down to rounding: of two lags that pass almost together, the first one counts."""
+
+STEEP, CLIMBS = 4, 36
+"""A peak may be that much higher than its highest sample, in drops to the next ones; and how often its interval is cut."""
 
 
 class Crossing(eqx.Module):
@@ -70,18 +74,57 @@ def first_crossing(problem: Problem, view: View, row: Inexact[Array, " row"], sl
 
     thetas = jnp.asarray(SAMPLES, t.dtype)
     times = jax.vmap(looked_up)(thetas)
-    outside = jax.vmap(beyond)(times) > slack
-    armed = ~outside[0] & np.concatenate([tracked, tracked])
-    crosses = jnp.any(outside & armed[None], axis=1)
-    number = jnp.argmax(crosses).astype(jnp.int32)
-    bracket = (read(thetas, jnp.maximum(number - 1, 0)), read(thetas, number))
-    found = jnp.any(crosses)
+    heights = jnp.where(np.concatenate([tracked, tracked]), jax.vmap(beyond)(times), -jnp.inf)
+    outside = heights > slack
+    leaves = jnp.any(outside[1:] & ~outside[:-1], axis=1)
+    before = jnp.where(jnp.any(leaves), jnp.argmax(leaves), len(SAMPLES) - 2).astype(jnp.int32)
+    height = lambda theta: beyond(looked_up(theta))
+    top, valley = _hidden_top(height, heights, before, thetas, slack)
+    hidden = jnp.isfinite(top)
+    before = jnp.where(hidden, valley, before)
+    bracket = (read(thetas, before), jnp.where(hidden, top, read(thetas, before + 1)))
+    found = jnp.any(leaves) | hidden
 
-    locate = lambda: _root(lambda theta: beyond(looked_up(theta)), armed, bracket, slack)
+    locate = lambda: _root(height, ~read(outside, before) & np.concatenate([tracked, tracked]), bracket, slack)
     theta, pair = lax.cond(unvmap_any(found), locate, lambda: (jnp.ones_like(t), jnp.zeros((), jnp.int32)))
     stayed = (outside[0] & outside[-2]).astype(jnp.int32)
     astray = jnp.where(tracked, stayed[:n] - stayed[n:], 0)
     return Crossing(found, theta, pair % n, pair < n, astray, times, t + thetas * (t_end - t))
+
+
+def _hidden_top(height, heights: Float[Array, "samples pairs"], before: Int[Array, ""], thetas, slack):
+    """(Where between two samples, up to number `before`, a lag is outside its piece for a moment, or ∞; the one in front).
+
+    That may be where a sample is higher than both its neighbours, and as near to the end of the piece as to them.
+    """
+    left, middle, right = heights[:-2], heights[1:-1], heights[2:]
+    rise = STEEP * jnp.maximum(middle - left, middle - right)
+    near = (middle >= left) & (middle >= right) & (middle <= slack) & (middle + rise > slack)
+    near = near & (np.arange(len(SAMPLES) - 2, dtype=np.int32) < before)[:, None]
+    number = jnp.argmax(jnp.where(near, middle + rise, -jnp.inf)).astype(jnp.int32)
+    valley, pair = number // heights.shape[1], number % heights.shape[1]
+    nowhere = jnp.full((), jnp.inf, thetas.dtype)
+
+    def climb():
+        at = lambda theta: read(height(theta), pair)
+        top = _top(at, read(thetas, valley), read(thetas, valley + 2))
+        return jnp.where(jnp.any(near) & (at(top) > slack), top, nowhere)
+
+    return lax.cond(unvmap_any(jnp.any(near)), climb, lambda: nowhere), valley
+
+
+def _top(function, low: Float[Array, ""], high: Float[Array, ""]) -> Float[Array, ""]:
+    """Where a function with one peak is highest, by golden sections."""
+    ratio = (5**0.5 - 1) / 2
+
+    def cut(_, ends):
+        low, high = ends
+        a, b = high - ratio * (high - low), low + ratio * (high - low)
+        falls = function(a) > function(b)
+        return jnp.where(falls, low, a), jnp.where(falls, b, high)
+
+    low, high = lax.fori_loop(0, CLIMBS, cut, (low, high))
+    return (low + high) / 2
 
 
 def _root(beyond, armed, bracket, slack):

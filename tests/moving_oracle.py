@@ -1,0 +1,190 @@
+"""A second solver to compare with where delays move, vanish or are tiny: collocation in plain NumPy, sharing nothing with
+lagrax.
+
+Steps are short and of fixed length. On each the solution is a polynomial whose slopes at the Gauss points are those of the
+equation, found by repetition; a delay that looks into the step itself needs nothing special. A step on which a delay looks
+at a kink is shortened until it ends there, by root finding on its length. Gauss points lie inside the step: from which side
+of a jump a value is taken is never a question.
+"""
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+from scipy.optimize import brentq
+
+POINTS = 8
+"""Gauss points of a step."""
+
+DEEPEST = 4
+"""Where a kink looked at has this level, no step ends: there it is one in the sixth derivative."""
+
+MOST_KINKS = 100
+"""Systems with more take too long."""
+
+SAMPLES = 64
+"""At how many times on a step it is looked for kinks."""
+
+CLOSE = 1e-9
+"""Times that differ by less may be taken for one."""
+
+
+class TooManyKinks(Exception):
+    pass
+
+
+@dataclasses.dataclass(frozen=True)
+class Equation:
+    """`y'(t) = field(t, y, delayed, on)` after t0, `y = history(t, on)` before it.
+
+    All functions are called with several times at once: `looked_up(t, y)` gives a row of times for each, and `delayed[i]`
+    has a row of states for each. `on` says of each of `jump_ts` whether it is over.
+    """
+
+    field: Callable
+    looked_up: Callable
+    history: Callable
+    y0: np.ndarray
+    t0: float
+    t1: float
+    jump_ts: np.ndarray
+
+
+class Solved:
+    """The solution so far, one polynomial for each step, and its kinks."""
+
+    def __init__(self, equation: Equation):
+        self.equation = equation
+        self.count = 0
+        self.starts, self.lengths = np.full(64, np.inf), np.ones(64)
+        self.pieces = np.zeros((64, POINTS + 1, len(equation.y0)))
+        jumps = [t for t in equation.jump_ts if t < equation.t0]
+        self.kinks = {equation.t0: -1} | dict.fromkeys(jumps, -1)
+
+    def put(self, start: float, end: float, piece: np.ndarray) -> None:
+        """Writes a step down behind the last one that was kept; `count` says that it is kept."""
+        if self.count == len(self.starts):
+            double = lambda old, fill: np.concatenate([old, np.full_like(old, fill)])
+            self.starts, self.lengths = double(self.starts, np.inf), double(self.lengths, 1)
+            self.pieces = double(self.pieces, 0)
+        self.starts[self.count], self.lengths[self.count] = start, end - start
+        self.pieces[self.count] = piece
+
+    def __call__(self, times: np.ndarray) -> np.ndarray:
+        """The solution at any times, that of the step being taken from its start on."""
+        times = np.asarray(times, float)
+        number = np.maximum(np.searchsorted(self.starts[: self.count + 1], times, side="right") - 1, 0)
+        theta = ((times - self.starts[number]) / self.lengths[number])[..., None]
+        pieces = self.pieces[number]
+        value = pieces[..., POINTS, :]
+        for k in range(POINTS - 1, -1, -1):
+            value = value * theta + pieces[..., k, :]
+        early = times < self.equation.t0
+        if np.any(early):
+            value[early] = self.equation.history(times[early], times[early][:, None] >= self.equation.jump_ts)
+        return value
+
+
+def solve(equation: Equation, longest: float = 0.05) -> Solved:
+    """The solution on [t0, t1], in steps no longer than `longest`."""
+    solved = Solved(equation)
+    t, y = equation.t0, np.asarray(equation.y0, float)
+    stops = [*sorted(s for s in equation.jump_ts if equation.t0 < s < equation.t1), equation.t1]
+    while t < equation.t1:
+        stop = next(s for s in stops if s > t)
+        end = stop if stop - t <= longest else t + min(longest, (stop - t) / 2)
+        piece = _step(solved, t, end, y)
+        while piece is None and end - t > CLOSE:
+            end = t + (end - t) / 2
+            piece = _step(solved, t, end, y)
+        crossings = _crossings(solved, t, end, stop, _settled(piece, t, end))
+        if crossings:
+            end, kink = min((_locate(solved, t, end, y, crossing) for crossing in crossings), key=lambda found: found[0])
+            end = stop if end > stop - CLOSE else end
+            piece = _settled(_step(solved, t, end, y), t, end)
+            if kink is not None:
+                solved.kinks[end] = solved.kinks[kink] + 1
+            if len(solved.kinks) > MOST_KINKS:
+                raise TooManyKinks
+        if end == stop < equation.t1:
+            solved.kinks[end] = 0  # a kink in y' that was declared
+        solved.put(t, end, piece)
+        solved.count += 1
+        t, y = end, np.sum(piece, axis=0)
+    return solved
+
+
+def _settled(piece: np.ndarray | None, start: float, end: float) -> np.ndarray:
+    if piece is None:
+        raise ArithmeticError(f"the oracle's step from {start} to {end} did not settle")
+    return piece
+
+
+def _step(solved: Solved, start: float, end: float, y: np.ndarray) -> np.ndarray | None:
+    """The polynomial of a step, by its powers; None if it does not settle, as may happen if it runs over a jump."""
+    equation, h = solved.equation, end - start
+    times = start + h * NODES
+    on = times[:, None] >= equation.jump_ts
+    on[:] = on[POINTS // 2]
+    piece = np.zeros((POINTS + 1, len(y)))
+    piece[0] = y
+    for _ in range(60):
+        states = STATES @ piece
+        solved.put(start, end, piece)
+        slopes = equation.field(times, states, solved(equation.looked_up(times, states)), on)
+        new = np.concatenate([y[None], h * POWERS @ slopes])
+        change = np.max(np.abs(new - piece))
+        piece = new
+        if change <= 1e-13 * (1 + np.max(np.abs(y))):
+            return piece
+    return None
+
+
+def _looked_up(solved: Solved, start: float, end: float, piece: np.ndarray, theta: np.ndarray) -> np.ndarray:
+    return solved.equation.looked_up(start + theta * (end - start), theta[:, None] ** np.arange(POINTS + 1) @ piece)
+
+
+def _crossings(solved: Solved, start: float, end: float, stop: float, piece: np.ndarray):
+    """(The first time at which a delay is seen to look past a kink, which delay, which kink, up or down), for each."""
+    kinks = np.array(sorted(t for t, level in solved.kinks.items() if level < DEEPEST))
+    # From just behind the start to just behind the start of the next step: what happens on a mesh point is not missed. But
+    # where the field jumps steps end anyway, and delays may jump too.
+    last = end - CLOSE if end == stop else end + 2 * CLOSE
+    times = np.append(start + CLOSE, np.linspace(start, last, SAMPLES)[1:])
+    numbers = np.searchsorted(kinks, _looked_up(solved, start, end, piece, (times - start) / (end - start)))
+    changed = numbers != numbers[0]
+    if not np.any(changed):
+        return []
+    first = int(np.argmax(np.any(changed, axis=1)))
+    delays = np.flatnonzero(changed[first])
+    ups = numbers[first] > numbers[0]
+    return [(times[first], i, kinks[numbers[0, i] if ups[i] else numbers[0, i] - 1], ups[i]) for i in delays]
+
+
+def _locate(solved: Solved, start: float, end: float, y: np.ndarray, crossing):
+    """(Where a step is to end so that a delay looks at a kink there, that kink or None if there is none after all)."""
+    behind, delay, kink, up = crossing
+
+    def miss(end):
+        piece = _step(solved, start, end, y)
+        if piece is None:
+            return 1.0
+        looked_up = _looked_up(solved, start, end, piece, np.ones(1))
+        return (looked_up[0, delay] - kink) * (1 if up else -1)
+
+    before = start + CLOSE
+    if miss(behind) < 0 or miss(before) > 0:  # seen from a step that does not run over it, it is not there
+        return behind, None
+    return brentq(miss, before, behind, xtol=1e-15, rtol=8.9e-16), kink
+
+
+def _collocation():
+    """(The Gauss points, the powers of θ there, and the matrix from slopes there to the powers 1 to `POINTS` of the
+    polynomial that has them)."""
+    nodes = (np.polynomial.legendre.leggauss(POINTS)[0] + 1) / 2
+    derivatives = nodes[:, None] ** np.arange(POINTS)
+    powers = np.linalg.inv(derivatives) / np.arange(1, POINTS + 1)[:, None]
+    return nodes, nodes[:, None] ** np.arange(POINTS + 1), powers
+
+
+NODES, STATES, POWERS = _collocation()
