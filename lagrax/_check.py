@@ -38,6 +38,7 @@ def check_lags(lags: Any) -> None:
         raise ValueError("got no delays, expected at least one: for an equation without delay use diffrax.diffeqsolve")
     for path, lag in leaves:
         name = f"delays{jax.tree_util.keystr(path)}"
+        lag = lag.inner
         if isinstance(lag, Constant):
             _check_constant(name, lag)
             continue

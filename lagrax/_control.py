@@ -69,7 +69,7 @@ def first_step(problem: Problem, setup: Setup) -> tuple[Float[Array, ""], PyTree
     def field(t, y, args):
         # The trial step may be longer than a delay; the history is not asked after t0, where it need not be defined.
         flat = ravel_pytree(y)[0]
-        past = problem.initial_function(jnp.minimum(problem.looked_up(t, flat), previous(problem.t0)))
+        past = problem.initial_delayed(jnp.minimum(problem.looked_up(t, flat), previous(problem.t0)))
         return problem.unravel(problem.field(t, flat, past))
 
     term = dfx.ODETerm(field)

@@ -124,6 +124,18 @@ def evaluate(intervals: Float[Array, "*batch 2"], coefficients, t: Float[Array, 
     return value.astype(y_dtype)
 
 
+def evaluate_slope(intervals: Float[Array, "*batch 2"], coefficients, t: Float[Array, "*batch"], y_dtype, d: int):
+    """The derivative of the solution at times t, each from its own row."""
+    start, length = intervals[..., 0], intervals[..., 1] - intervals[..., 0]
+    length = jnp.where(length > 0, length, 1)
+    theta = ((t - start) / length).astype(coefficients.dtype)[..., None]
+    powers = [coefficients[..., k : k + d] for k in range(0, coefficients.shape[-1], d)]
+    value = (len(powers) - 1) * powers[-1]
+    for k in range(len(powers) - 2, 0, -1):
+        value = value * theta + k * powers[k]
+    return (value / length.astype(value.dtype)[..., None]).astype(y_dtype)
+
+
 def add_rows(rows, numbers: Int[Array, " k"], values: Inexact[Array, "k row"]):
     """Adds each of `values` to its row. (A scatter would do the same, but keeps XLA from compiling a small loop as one
     kernel.)"""

@@ -6,6 +6,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Inexact, PyTree, PyTreeDef
 
 from ._lag import AbstractLag
@@ -59,6 +60,14 @@ class Problem(eqx.Module):
             history: Any = self.history
             return jax.vmap(lambda t: ravel(history(t), self.y0.dtype))(times)
         return jnp.broadcast_to(self.history, (*times.shape, *self.history.shape))
+
+    def initial_delayed(self, times: Float[Array, " n"]) -> Inexact[Array, "n d"]:
+        """What each lag sees of the history: the state, or its derivative."""
+        reads_slope = np.array([lag.reads_slope for lag in self.lags])
+        if not np.any(reads_slope):
+            return self.initial_function(times)
+        states, slopes = jax.jvp(self.initial_function, (times,), (jnp.ones_like(times),))
+        return jnp.where(reads_slope[:, None], slopes, states)
 
 
 def ravel(tree: PyTree[Any], dtype) -> Inexact[Array, " d"]:

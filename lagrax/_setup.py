@@ -23,6 +23,8 @@ class Keep(eqx.Module):
     """Whether to write the `Record` that a backward pass needs."""
     slopes: bool = eqx.field(static=True, default=False)
     """Whether the record has the slopes of all stages too, which spare the backward pass evaluations."""
+    derivatives: bool = eqx.field(static=True, default=False)
+    """Whether the derivative of the output is read, and has to be as accurate as the output."""
 
 
 class Setup(eqx.Module):
@@ -61,7 +63,7 @@ def make_setup(
         directions=directions,
         meter=meter,
         max_steps=max_steps,
-        method=method_of(solver, keep.output),
+        method=method_of(solver, keep.output, keep.derivatives),
         keep=keep,
     )
 

@@ -174,6 +174,7 @@ def _solve(call: Call) -> tuple[dfx.Solution, Bool[Array, ""]]:
     keep = Keep(
         output=call.output,
         steps=call.event is not None or call.saveat.dense or any(sub.ts is not None or sub.steps for sub in call.subs),
+        derivatives=any(lag.reads_slope for lag in problem.lags),
     )
     dt0 = None if call.dt0 is None else jnp.asarray(call.dt0, problem.t0.dtype)
     directions = None if call.event is None else call.event.direction

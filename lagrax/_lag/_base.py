@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 from jaxtyping import Array, Float, PyTree
@@ -32,6 +32,14 @@ class AbstractLag(eqx.Module):
 
     def with_function(self, function: Callable) -> "AbstractLag":
         """This delay with another function in that place."""
+        return self
+
+    reads_slope: ClassVar[bool] = False
+    """Whether it stands for the derivative of the state at that time, rather than for the state."""
+
+    @property
+    def inner(self) -> "AbstractLag":
+        """The delay that says where to look, if this is one around another."""
         return self
 
     @property

@@ -11,6 +11,7 @@ from jaxtyping import PyTree
 
 from ._base import AbstractLag
 from ._constant import Constant
+from ._derivative import Derivative
 from ._moving import Moving
 
 
@@ -62,8 +63,10 @@ def _with_values(delays: PyTree) -> PyTree:
     def value(leaf):
         if is_value(leaf):
             return leaf()
-        if isinstance(leaf, Lag) and is_value(leaf.delay):
-            return jax.tree.map(lambda delay: dataclasses.replace(leaf, delay=delay), leaf.delay())
+        if isinstance(leaf, Lag):
+            return jax.tree.map(lambda delay: dataclasses.replace(leaf, delay=delay), value(leaf.delay), is_leaf=_is_leaf)
+        if isinstance(leaf, Derivative):
+            return jax.tree.map(Derivative, value(leaf.of), is_leaf=_is_leaf)
         return leaf
 
     return jax.tree.map(value, delays, is_leaf=_is_leaf)
@@ -74,6 +77,9 @@ def _is_leaf(x: Any) -> bool:
 
 
 def _kind(leaf: Any) -> AbstractLag:
+    if isinstance(leaf, Derivative):
+        inner = _kind(leaf.of)
+        return Derivative(inner, minimum=inner.minimum, overlap=inner.overlap, track=inner.track)
     if isinstance(leaf, AbstractLag):
         return leaf
     if isinstance(leaf, Lag):

@@ -7,22 +7,24 @@ import diffrax as dfx
 import jax
 import numpy as np
 
-from ._eighth import with_eighth_order_output
+from ._lifted import with_eighth_order_output, with_lifted_output
 from ._tableau import Method
 
 
-def method_of(solver: Any, output: bool = True) -> Method:
-    """The numbers of a diffrax explicit or diagonally implicit Runge–Kutta solver, with dense output or without.
+def method_of(solver: Any, output: bool = True, lifted: bool = False) -> Method:
+    """The numbers of a diffrax explicit or diagonally implicit Runge–Kutta solver, with dense output (`lifted` for reading
+    derivatives) or without.
 
     One object for each class of solvers: programs are compiled anew for every other `Method`.
     """
-    known = type(solver), output
+    known = type(solver), output, lifted
     if known not in _METHODS:
-        _METHODS[known] = _read_method(solver, output)
+        method = _read_method(solver, output)
+        _METHODS[known] = with_lifted_output(method) if lifted else method
     return _METHODS[known]
 
 
-_METHODS: dict[tuple[type, bool], Method] = {}
+_METHODS: dict[tuple[type, bool, bool], Method] = {}
 
 
 def _read_method(solver: Any, output: bool) -> Method:

@@ -13,7 +13,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Inexact, Int, PyTree
 
-from .._past import INITIAL_FUNCTION, Past, evaluate, split_rows
+from .._past import INITIAL_FUNCTION, Past, evaluate, evaluate_slope, split_rows
 from .._problem import Problem
 from .._xla._buffer import read_each
 from .._xla._compat import unvmap_any
@@ -60,6 +60,11 @@ def flags(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
     return np.array([lag.track for lag in problem.lags]), np.array([lag.overlaps for lag in problem.lags])
 
 
+def slope_flags(problem: Problem) -> np.ndarray:
+    """Which lags stand for the derivative of the state."""
+    return np.array([lag.reads_slope for lag in problem.lags])
+
+
 def look_back(past: Past, sources: Sources, t: Float[Array, ""], problem: Problem) -> View:
     """The pieces of the past that the lags read from time t on."""
     tracked, _ = flags(problem)
@@ -67,7 +72,7 @@ def look_back(past: Past, sources: Sources, t: Float[Array, ""], problem: Proble
     lower, upper = lax.stop_gradient(sources.bounds())
     is_open = pointers >= sources.size
     first = jnp.where(pointers > 0, read_each(sources.rows, jnp.maximum(pointers - 1, 0)), 0)
-    last = jnp.where(is_open, end, read_each(sources.rows, pointers) - 1)
+    last = jnp.where(is_open, end, read_each(sources.ends, pointers))
     return View(
         past=past,
         t=lax.stop_gradient(t),
@@ -89,7 +94,10 @@ def delayed_states(
     upper: Float[Array, " n"],
 ) -> Inexact[Array, "n d"]:
     """The delayed states at the looked-up times: from the rows found, or from the initial function where `links` says so."""
-    past = evaluate(*split_rows(rows), times, problem.y0.dtype, problem.y0.size)
+    like = (problem.y0.dtype, problem.y0.size)
+    past, reads_slope = evaluate(*split_rows(rows), times, *like), slope_flags(problem)
+    if any(reads_slope):
+        past = jnp.where(reads_slope[:, None], evaluate_slope(*split_rows(rows), times, *like), past)
     is_initial = links == INITIAL_FUNCTION
     if callable(problem.history):
         before = lax.cond(
@@ -98,7 +106,7 @@ def delayed_states(
             lambda: jnp.zeros_like(past),
         )
     else:
-        before = jnp.broadcast_to(problem.history, past.shape)
+        before = jnp.where(reads_slope[:, None], 0, jnp.broadcast_to(problem.history, past.shape))
     return jnp.where(is_initial[:, None], before, past)
 
 
@@ -107,6 +115,6 @@ def _from_history(problem: Problem, times: Float[Array, " n"], lower, upper) -> 
     edge = jnp.minimum(upper, problem.t0)
     inside = lax.stop_gradient(jnp.clip(times, -previous(-lower), previous(edge)))
     beyond = lax.stop_gradient(times) - inside
-    states, slopes = jax.jvp(problem.initial_function, (times - beyond,), (jnp.ones_like(times),))
+    states, slopes = jax.jvp(problem.initial_delayed, (times - beyond,), (jnp.ones_like(times),))
     tangent = beyond[:, None].astype(states.dtype) * lax.stop_gradient(slopes)
     return states + jnp.where((beyond == 0)[:, None], jnp.zeros_like(states), tangent)

@@ -30,7 +30,7 @@ from .._xla._buffer import read, write
 from .._xla._compat import unvmap_any
 from .._xla._neighbours import just_after
 from ._crossing import BEYOND, Crossing, first_crossing, landing_time
-from ._lookup import View, frozen, look_back
+from ._lookup import View, frozen, look_back, slope_flags
 from ._record import Note, Record, empty_record
 from ._sources import Sources, initial_sources, next_stop, pass_end, seat
 from ._sweep import Start, Sweep, continued, start_at, take_sweeps
@@ -311,7 +311,9 @@ def _promise(lag, problem: Problem) -> Float[Array, ""]:
 def _passed(sources: Sources, crossing: Crossing, lands, jumps, keep, t, row, problem: Problem, setup: Setup):
     """(The sources behind the end of the step, the source that was looked at there)."""
     deepest = deepest_level(setup.method.order, len(problem.lags))
-    new, parent = pass_end(sources, crossing.lag, crossing.up, lands, jumps, t, row, deepest)
+    new, parent = pass_end(
+        sources, crossing.lag, crossing.up, lands, jumps, t, row, deepest, slope_flags(problem), _slack(problem)
+    )
     astray = jnp.where(keep & ~lands & ~jumps, crossing.astray, 0)
     return eqx.tree_at(lambda s: s.pointers, new, new.pointers + astray), parent
 

@@ -25,6 +25,8 @@ class Sources(eqx.Module):
     levels: Int[Array, " sources"]
     rows: Int[Array, " sources"]
     """The first row after each source."""
+    ends: Int[Array, " sources"]
+    """The last row before each source. (Rows between the two have length zero, where several lags look at it at once.)"""
     size: Int[Array, ""]
     start: Int[Array, ""]
     pointers: Int[Array, " n"]
@@ -40,13 +42,21 @@ class Sources(eqx.Module):
         lower = jnp.where(self.pointers > 0, read_each(self.times, jnp.maximum(self.pointers - 1, 0)), -jnp.inf)
         return lower, read_each(self.times, self.pointers)
 
-    def append(self, time, level: Int[Array, ""], row: Int[Array, ""], recorded: Bool[Array, ""]) -> "Sources":
-        """With one more source, if it is to be recorded."""
-        put = lambda buffer, value: write(buffer, self.size, jnp.where(recorded, value, read(buffer, self.size)))
+    def append(self, time, level: Int[Array, ""], row: Int[Array, ""], recorded, merged) -> "Sources":
+        """With one more source, if it is to be recorded; if `merged`, as one with the last, which is at the same time."""
+        place = jnp.where(merged, self.size - 1, self.size)
+        put = lambda buffer, value: write(buffer, place, jnp.where(recorded, value, read(buffer, place)))
+        old_time, old_level, old_end = read(self.times, place), read(self.levels, place), read(self.ends, place)
         return eqx.tree_at(
-            lambda s: (s.times, s.levels, s.rows, s.size),
+            lambda s: (s.times, s.levels, s.rows, s.ends, s.size),
             self,
-            (put(self.times, time), put(self.levels, level), put(self.rows, row), self.size + recorded.astype(jnp.int32)),
+            (
+                put(self.times, jnp.where(merged, old_time, time)),
+                put(self.levels, jnp.where(merged, jnp.minimum(old_level, level), level)),
+                put(self.rows, row),
+                put(self.ends, jnp.where(merged, old_end, row - 1)),
+                self.size + (recorded & ~merged).astype(jnp.int32),
+            ),
         )
 
 
@@ -65,6 +75,7 @@ def initial_sources(problem: Problem, max_steps: int) -> Sources:
         times=write(times, past, problem.t0),
         levels=write(levels, past, jnp.asarray(JUMP if problem.may_jump else KINK, jnp.int32)),
         rows=jnp.zeros(capacity, jnp.int32),
+        ends=jnp.full(capacity, -1, jnp.int32),
         size=past + 1,
         start=past,
         pointers=jnp.zeros(len(problem.lags), jnp.int32),
@@ -92,7 +103,7 @@ def next_stop(sources: Sources, problem: Problem) -> tuple[Float[Array, ""], Boo
     return jnp.where(jump < problem.t1 - rounding, jump, problem.t1), jump < problem.t1 - rounding
 
 
-def pass_end(sources: Sources, lag: Int[Array, ""], up, lands, jumps, t, row: Int[Array, ""], deepest: int):
+def pass_end(sources: Sources, lag: Int[Array, ""], up, lands, jumps, t, row: Int[Array, ""], deepest: int, keeps, slack):
     """Past the end of a step at time t: if it `lands` on the end of the piece that a lag reads, or on a declared jump
     (`jumps`). Returns (the sources, the source that the lag looked at).
 
@@ -100,8 +111,15 @@ def pass_end(sources: Sources, lag: Int[Array, ""], up, lands, jumps, t, row: In
     """
     pointer = read(sources.pointers, lag)
     parent = jnp.where(up, pointer, jnp.maximum(pointer - 1, 0))
-    level = jnp.where(jumps, KINK, read(sources.levels, parent) + 1)
+    looked_at = read(sources.levels, parent)
+    # One derivative smoother, but as rough as it was where a derivative is looked at (by the lags that `keeps` marks).
+    echo = jnp.where(read(jnp.asarray(keeps), lag), jnp.maximum(looked_at, KINK), looked_at + 1)
+    level = jnp.where(jumps, KINK, echo)
     moved = write(sources.pointers, lag, jnp.where(lands, jnp.where(up, pointer + 1, parent), pointer))
-    sources = sources.append(t, level, row, jumps | (lands & (level < deepest)))
+    # Two delays that look at one kink at one time would double the number of sources with every delay. But jumps of y have
+    # echoes of their own: there each delay has a gradient of its own.
+    last = lax.stop_gradient(read(sources.times, sources.size - 1))
+    merged = lands & (lax.stop_gradient(t) - last <= slack) & (looked_at > JUMP)
+    sources = sources.append(t, level, row, jumps | (lands & (level < deepest)), merged)
     where = lambda s: (s.pointers, s.next_jump)
     return eqx.tree_at(where, sources, (moved, sources.next_jump + jumps.astype(jnp.int32))), parent

@@ -22,7 +22,7 @@ from .._past import evaluate, make_row, split_rows
 from .._problem import Problem
 from .._setup import Setup
 from .._xla._neighbours import inside, just_after
-from ._lookup import View, delayed_states, flags
+from ._lookup import View, delayed_states, flags, slope_flags
 
 SWEEPS, FIXED_SWEEPS = 10, 50
 """How often a step is repeated at most, with adaptive steps (which can be made shorter) and with fixed ones."""
@@ -187,9 +187,11 @@ def start_at(problem: Problem, view: View, t, y, guesses: Int[Array, " n"]) -> S
     """The start of a step at (t, y). The step itself, seen from its start, is y."""
     times = problem.looked_up(just_after(t), y)
     links = view.find(times, guesses, problem)
-    rows = view.past.read(links)
+    itself = links == view.past.count
+    # (A derivative at the start itself is taken from the row before.)
+    rows = view.past.read(jnp.where(itself, view.past.count - 1, links))
     delayed = delayed_states(problem, times, links, rows, view.lower, view.upper)
-    delayed = jnp.where((links == view.past.count)[:, None], y[None], delayed)
+    delayed = jnp.where((itself & ~slope_flags(problem))[:, None], y[None], delayed)
     return Start(t, y, problem.field(just_after(t), y, delayed), links, guesses)
 
 

@@ -29,7 +29,7 @@ from .._xla._compat import unvmap_max
 from .._xla._kernel import in_one_kernel
 from .._xla._neighbours import just_after
 from ._crossing import miss_at
-from ._lookup import delayed_states, flags
+from ._lookup import delayed_states, flags, slope_flags
 from ._record import Note
 from ._sources import Sources
 from ._sweep import Start, run_stages
@@ -197,7 +197,7 @@ def _replay(times, y, own, rows: Inexact[Array, "stages n row"], problem: Proble
         return delayed_states(problem, times, links, seen, lower, upper), links
 
     delayed, links = look(0, just_after(t), y, None)
-    delayed = jnp.where((links == i)[:, None], y[None], delayed)
+    delayed = jnp.where(((links == i) & ~slope_flags(problem))[:, None], y[None], delayed)
     start = Start(t, y, problem.field(just_after(t), y, delayed), links, links)
     sweep = run_stages(problem, setup, start, t_end, look, own.dtype)
     return sweep.y_end, sweep.row

@@ -1,4 +1,4 @@
-"""Dense output of order eight for Dopri8."""
+"""Dense output of a higher order than the method brings along."""
 
 import dataclasses
 
@@ -19,6 +19,18 @@ def with_eighth_order_output(method: Method) -> Method:
     # Points for which the coefficients stay small (at most 382; others reach 20,000, and lose as many digits).
     method = _bootstrap(method, np.array([0.08, 0.29, 0.93]))
     return _bootstrap(method, np.array([0.06, 0.21, 0.79, 0.94]))
+
+
+def with_lifted_output(method: Method) -> Method:
+    """A fifth-order method whose dense output has a derivative of that order, for equations that look at it.
+
+    Two more stages, at 1/3 and 2/3 of the step (a symmetric triple of points would be singular). A neutral equation then
+    keeps the order of the method: 5.2 to 5.6 measured for Tsit5, 3.97 without.
+    """
+    if not method.reuses_last or method.implicit or method.order != 5:
+        return method
+    method = dataclasses.replace(method, end=method.stages - 1)
+    return _bootstrap(method, np.array([1 / 3, 2 / 3]))
 
 
 def _bootstrap(method: Method, points: np.ndarray) -> Method:

@@ -1,0 +1,92 @@
+"""Delayed derivatives: values, order, kinks that do not smooth out, gradients."""
+
+import diffrax as dfx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import lagrax as lx
+
+RATE, SHARE = np.pi / np.sqrt(3) + 1 / 20, np.sqrt(3) / (2 * np.pi) - 1 / 25
+
+
+def logistic(t, y, delayed, p):
+    """Kuang's neutral logistic equation; p = (r, c)."""
+    population, growth = delayed
+    return p[0] * y * (1 - population - p[1] * growth)
+
+
+def solve(term, interval, history, args=None, tolerance=1e-9, solver=None, **options):
+    settings = {"stepsize_controller": dfx.PIDController(tolerance, tolerance), "max_steps": 1024} | options
+    dt0 = settings.pop("dt0", None)
+    return lx.ddesolve(term, dfx.Tsit5() if solver is None else solver, *interval, dt0, history, args, **settings)
+
+
+LOGISTIC = lx.DelayTerm(logistic, (1.0, lx.Derivative(1.0)))
+LINE = lambda t: 2 + t
+
+
+@pytest.mark.parametrize(
+    "solver",
+    [dfx.Tsit5(), pytest.param(dfx.Dopri5(), marks=pytest.mark.slow), dfx.Dopri8()],
+    ids=lambda solver: type(solver).__name__,
+)
+def test_the_neutral_logistic_equation(solver):
+    """Reference values by Gauss collocation. There is a kink in y itself at every whole number."""
+    ts = jnp.array([10.0, 40.0])
+    solution = solve(LOGISTIC, (0.0, 40.0), LINE, jnp.array([RATE, SHARE]), solver=solver, saveat=dfx.SaveAt(ts=ts))
+    assert np.allclose(solution.ys, (1.326611001615101, 0.804413836197132), rtol=0, atol=1e-7)
+
+
+def test_a_derivative_beside_a_proportional_delay():
+    """y' = 1 + y - 2 y(t/2)² - y'(t - π) with y = cos before 0 is solved by cos."""
+    term = lx.DelayTerm(
+        lambda t, y, z, args: 1 + y - 2 * z["half"] ** 2 - z["slope"],
+        {"half": lx.At(lambda t, y, args: t / 2), "slope": lx.Derivative(np.pi)},
+    )
+    assert abs(float(solve(term, (0.0, np.pi), jnp.cos).ys[0]) + 1) < 1e-8
+
+
+def test_the_order_is_kept():
+    """4 without the lifted output."""
+    run = jax.jit(
+        lambda dt0: solve(
+            LOGISTIC, (0.0, 5.0), LINE, jnp.array([RATE, SHARE]), dt0=dt0, stepsize_controller=dfx.ConstantStepSize()
+        ).ys[0]
+    )
+    steps = 0.3 / 2.0 ** np.arange(4)
+    errors = np.array([abs(float(run(dt0) - run(0.3 / 32))) for dt0 in steps])
+    assert np.polyfit(np.log(steps), np.log(errors), 1)[0] > 4.7
+
+
+def test_known_gradients():
+    """With respect to r, c and the delay, which the population and its growth share."""
+
+    def end(p):
+        term = lx.DelayTerm(logistic, (p[2], lx.Derivative(p[2])))
+        return solve(term, (0.0, 2.5), LINE, p).ys[0]
+
+    gradient = jax.jit(jax.grad(end))(jnp.array([1.86, 0.236, 1.0]))
+    assert np.allclose(gradient, (0.6009277, 3.3596939, -3.1354684), rtol=0, atol=1e-6)
+
+
+def test_a_state_dependent_one_against_differences():
+    """y' = -y + c y'(t - 1 - y²/10) with a callable history, in every parameter."""
+
+    def end(p):
+        delay = lambda t, y, args: 1 + p[1] * y**2
+        term = lx.DelayTerm(lambda t, y, z, args: -y + p[0] * z, lx.Derivative(delay))
+        return solve(term, (0.0, 3.2), lambda t: p[2] * jnp.cos(t), tolerance=1e-11, max_steps=512).ys[0]
+
+    p = jnp.array([0.5, 0.1, 1.2])
+    value, gradient = jax.jit(end), jax.jit(jax.grad(end))(p)
+    for i, step in enumerate(1e-4 * np.eye(3)):
+        differences = [(value(p + h * step) - value(p - h * step)) / (2e-4 * h) for h in (1, 2)]
+        assert np.isclose(gradient[i], (4 * differences[0] - differences[1]) / 3, rtol=1e-6, atol=1e-7)
+
+
+def test_a_constant_past_has_no_slope():
+    """y' = 1 + y'(t - 1)/2: the slope is 1, 1.5, 1.75, …"""
+    term = lx.DelayTerm(lambda t, y, z, args: 1 + z / 2, lx.Derivative(1.0))
+    assert abs(float(solve(term, (0.0, 3.0), 0.0).ys[0]) - 4.25) < 1e-9
