@@ -81,6 +81,11 @@ def _check_function(name: str, lag: Any) -> None:
 
 def _check_minimum(name: str, lag: Any) -> None:
     if lag.minimum is None:
+        if lag.overlap is False:
+            raise ValueError(
+                f"{name} has overlap = False and no minimum, expected a bound that steps keep to: pass minimum = the least "
+                "value of the delay"
+            )
         return
     check_number(f"{name}.minimum", lag.minimum, "pass a positive number, or None")
     value = concrete(lag.minimum)

@@ -16,6 +16,7 @@ from .._past import evaluate, split_rows
 from .._problem import Problem
 from .._xla._buffer import read
 from .._xla._compat import unvmap_any
+from .._xla._neighbours import inside
 from ._lookup import View, flags, frozen
 
 AHEAD = 0.01
@@ -65,7 +66,7 @@ def first_crossing(problem: Problem, view: View, row: Inexact[Array, " row"], sl
     tracked, _ = flags(problem)
 
     def looked_up(theta):
-        time = t + theta * (t_end - t)
+        time = inside(t + theta * (t_end - t), t, t_end)
         return problem.looked_up(time, evaluate(*split_rows(row), time, problem.y0.dtype, problem.y0.size))
 
     def beyond(times: Float[Array, " n"]) -> Float[Array, " pairs"]:
@@ -157,7 +158,8 @@ def landing_time(problem: Problem, row: Inexact[Array, " row"], theta, lag: Int[
     time = lax.stop_gradient(t + theta * (t_end - t))
     miss, slope = jax.jvp(lambda time: miss_at(problem, row, time, lag, source_time), (time,), (jnp.ones_like(time),))
     slope = lax.stop_gradient(slope)
-    return time - jnp.where(slope == 0, 0, (miss - lax.stop_gradient(miss)) / jnp.where(slope == 0, 1, slope))
+    held = (slope == 0) | ~jnp.isfinite(miss) | ~jnp.isfinite(slope)
+    return time - jnp.where(held, 0, (miss - lax.stop_gradient(miss)) / jnp.where(held, 1, slope))
 
 
 def miss_at(problem: Problem, row: Inexact[Array, " row"], time, lag: Int[Array, ""], source_time) -> Float[Array, ""]:

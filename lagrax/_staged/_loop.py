@@ -159,8 +159,7 @@ def _attempt(carry: Carry, problem: Problem, setup: Setup) -> Carry:
     keep = keep & active & ~retaken
     lands = lands & active
     t, y = _left_at(lands, crossing, sweep, sources, t_end, problem)
-    broken = _broken_lag(crossing, start, t, y, problem, setup)
-    result = RESULTS.where(keep & (result == RESULTS.successful), broken, result)
+    result = _with_broken_lags(result, keep, crossing, start, t, y, problem, setup)
     jumps = keep & ~lands & stops_at_jump
     new_sources, parent = _passed(sources, crossing, lands, jumps, keep, t, past.count + 1, problem, setup)
     record = carry.record
@@ -287,20 +286,33 @@ def _left_at(lands, crossing: Crossing, sweep: Sweep, sources: Sources, t_end, p
     return t, jnp.where(lands, y, sweep.y_end)
 
 
-def _broken_lag(crossing: Crossing, start: Start, t, y, problem: Problem, setup: Setup) -> RESULTS:
-    """Whether a lag looked into the future, became shorter than was promised, or NaN, on the step from `start` to (t, y)."""
-    seen = (crossing.times <= t + _slack(problem))[:, None]
-    delay = crossing.times[:, None] - crossing.looked_up
-    # A lag is as uncertain as the state that it depends on.
-    error = 10 * _tolerance(y, setup) if setup.adaptive else 0.01 * jnp.abs(y - start.y)
-    _, transpose = jax.vjp(lambda y: problem.looked_up(t, y), y)
-    weights = jax.vmap(lambda which: transpose(which)[0])(jnp.eye(delay.shape[1], dtype=delay.dtype))
-    slack = frozen(_slack(problem) + jnp.abs(weights) @ error)
+def _with_broken_lags(result: RESULTS, keep, crossing: Crossing, start: Start, t, y, problem: Problem, setup: Setup):
+    """The result, unless a lag looks into the future, is shorter than promised, or NaN, on a step to (t, y) that is kept,
+    or at the start of one that is not, which may be why."""
+    start, t, y, problem = frozen((start, t, y, problem))
+    begin = just_after(start.t)
+    at_start = lax.cond(unvmap_any(~keep), lambda: problem.looked_up(begin, start.y), lambda: crossing.looked_up[0])
+    times = jnp.where(keep, crossing.times, begin)
+    looked_up = jnp.where(keep, crossing.looked_up, at_start)
+    t, y = jnp.where(keep, t, begin), jnp.where(keep, y, start.y)
+    seen = (times <= t + _slack(problem))[:, None]
+    shortest = jnp.min(jnp.where(seen, times[:, None] - looked_up, jnp.inf), axis=0)
     promised = jnp.stack([_promise(lag, problem) for lag in problem.lags])
-    result: Any = RESULTS.successful
-    result = RESULTS.where(jnp.any(seen & (delay < promised - slack)), RESULTS.bad_delay, result)
-    result = RESULTS.where(jnp.any(seen & (delay < -slack)), RESULTS.advanced_argument, result)
-    return RESULTS.where(jnp.any(seen & ~jnp.isfinite(delay)), RESULTS.lag_nonfinite, result)
+    suspicious = jnp.any(shortest < jnp.maximum(promised, 0) - _slack(problem))
+
+    def uncertainty():
+        # A lag is as uncertain as the state that it depends on.
+        error = 10 * _tolerance(y, setup) if setup.adaptive else 0.01 * jnp.abs(y - start.y)
+        _, transpose = jax.vjp(lambda y: problem.looked_up(t, y), y)
+        weights = jax.vmap(lambda which: transpose(which)[0])(jnp.eye(len(shortest), dtype=shortest.dtype))
+        return jnp.abs(weights) @ error
+
+    slack = _slack(problem) + lax.cond(unvmap_any(suspicious), uncertainty, lambda: jnp.zeros_like(shortest))
+    broken: Any = RESULTS.where(jnp.any(shortest < promised - slack), RESULTS.bad_delay, RESULTS.successful)
+    broken = RESULTS.where(jnp.any(shortest < -slack), RESULTS.advanced_argument, broken)
+    broken = RESULTS.where(jnp.all(jnp.isfinite(looked_up) | ~seen), broken, RESULTS.lag_nonfinite)
+    counts = (broken != RESULTS.successful) & (~keep | (result == RESULTS.successful))
+    return RESULTS.where(counts, broken, result)
 
 
 def _promise(lag, problem: Problem) -> Float[Array, ""]:
