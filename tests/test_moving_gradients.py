@@ -33,7 +33,9 @@ def test_the_gradient_of_a_delay_that_vanishes():
     assert np.allclose(gradient, (-0.2054405, 0.612086), rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("problem", [STATE, PANTOGRAPH], ids=["located", "overlapping"])
+@pytest.mark.parametrize(
+    "problem", [pytest.param(STATE, marks=pytest.mark.slow), PANTOGRAPH], ids=["located", "overlapping"]
+)
 def test_forward_and_backward_are_the_same_numbers(problem):
     parameters = jnp.array(problem.parameters)
     backward = jax.jit(jax.grad(_end(problem, 1e-5)))(parameters)
@@ -92,9 +94,8 @@ def test_equal_delays_of_a_jump_have_gradients_of_their_own():
     assert np.allclose(functions, numbers, rtol=1e-8)
 
 
-@pytest.mark.parametrize(
-    "problem", [pytest.param(STATE, marks=pytest.mark.slow), PANTOGRAPH], ids=["located", "overlapping"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("problem", [STATE, PANTOGRAPH], ids=["located", "overlapping"])
 def test_the_hessian(problem):
     parameters = jnp.array(problem.parameters)
     end = _end(problem, 1e-9)

@@ -29,7 +29,7 @@ LINE = lambda t: 2 + t
 
 @pytest.mark.parametrize(
     "solver",
-    [dfx.Tsit5(), pytest.param(dfx.Dopri5(), marks=pytest.mark.slow), dfx.Dopri8()],
+    [dfx.Tsit5(), *[pytest.param(solver, marks=pytest.mark.slow) for solver in (dfx.Dopri5(), dfx.Dopri8())]],
     ids=lambda solver: type(solver).__name__,
 )
 def test_the_neutral_logistic_equation(solver):
@@ -48,6 +48,7 @@ def test_a_derivative_beside_a_proportional_delay():
     assert abs(float(solve(term, (0.0, np.pi), jnp.cos).ys[0]) + 1) < 1e-8
 
 
+@pytest.mark.slow
 def test_the_order_is_kept():
     """4 without the lifted output."""
     run = jax.jit(

@@ -66,7 +66,7 @@ def in_one_kernel(function: Callable, *args: Any) -> Any:
     return eqx.combine(jax.tree.unflatten(jax.tree.structure(shapes), outputs), static)
 
 
-def _call(closed: ClosedJaxpr, *inputs: Array) -> list[Array]:
+def _call(closed: ClosedJaxpr, *inputs: Any) -> list[Array]:
     """What `closed` computes, in one kernel, of the inputs that it uses."""
     jaxpr = closed.jaxpr.replace(constvars=[], invars=[*closed.jaxpr.constvars, *closed.jaxpr.invars])
     jaxpr, used = dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))
