@@ -32,6 +32,10 @@ TANGENT_SWEEPS = 16
 where ten sweeps suffice."""
 
 
+LOST = 1e-3
+"""The change of a tangent, as a share of it, with which they have failed after these."""
+
+
 class Start(eqx.Module):
     """Where a step starts: the vector field there, and the rows that the lags read for it."""
 
@@ -105,10 +109,13 @@ def _converge_jvp(primals, tangents):
 
     def sweeps(variables):
         last = lax.fori_loop(0, TANGENT_SWEEPS, lambda k, row: again(k, row, variables), row)
-        return sweep_once(setup, eqx.combine(variables, constants), last)
+        return sweep_once(setup, eqx.combine(variables, constants), last), last
 
-    _, tangent = jax.jvp(sweeps, (variables,), (tangents[0],))
-    return found, jax.tree.map(lambda x, dx: dx if eqx.is_inexact_array(x) else None, found, tangent)
+    _, (tangent, last) = jax.jvp(sweeps, (variables,), (tangents[0],))
+    # Where the solution stands still a step may be so long that its sweeps do not converge.
+    lost = jnp.max(jnp.abs(tangent.row - last)) > LOST * jnp.max(jnp.abs(tangent.row))
+    spoilt = lambda dx: dx * jnp.where(lost, jnp.nan, 1).astype(dx.dtype)
+    return found, jax.tree.map(lambda x, dx: spoilt(dx) if eqx.is_inexact_array(x) else None, found, tangent)
 
 
 def sweep_once(setup: Setup, inputs: tuple, own: Inexact[Array, " row"]) -> Sweep:

@@ -37,8 +37,9 @@ from ._sweep import Start, run_stages
 SWEEPS = 64
 """How often a transposed step is repeated at most."""
 
-SETTLED = 1e-14
-"""The change of a cotangent, as a share of it, at which the transposed sweeps stop."""
+SETTLED, LOST = 64, 2.0**24
+"""The change of a cotangent, in roundings of it, at which the transposed sweeps stop, and that with which they have failed:
+then a step was so long that its sweeps do not converge, which does not show where the solution stands still."""
 
 TANGENT = 1e-10
 """The speed |c'| below which a lag only touches a source: no derivative exists, and the breakpoint is held."""
@@ -172,8 +173,11 @@ def _transposed_step(i, note: Note, trajectory: Trajectory, variables, constants
         new = row_bar + own_bar
         size = jnp.max(jnp.abs(new))
         change = jnp.max(jnp.abs(new - v))
-        settled = ~(change > SETTLED * size) | (k + 1 >= SWEEPS)
-        return k + 1, new, settled, (times_bar, y_bar, rows_bar, variables_bar)
+        rounding = jnp.finfo(size.dtype).eps * size
+        settled = ~(change > SETTLED * rounding) | (k + 1 >= SWEEPS)
+        lost = jnp.where(settled & ~(change <= LOST * rounding), jnp.nan, 1)
+        pulled = (times_bar, y_bar, rows_bar, variables_bar)
+        return k + 1, new, settled, jax.tree.map(lambda x: x * lost.astype(x.dtype), pulled)
 
     nothing = eqx.filter_eval_shape(lambda: again((jnp.int32(0), row_bar, jnp.array(False), None)))[-1]
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), nothing)
