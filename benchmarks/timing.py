@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 PAUSE = 0.3
-"""Seconds between repetitions that are longer than these: threads of the program before (OpenMP in PyTorch) go on waiting in a
+"""Seconds between repetitions longer than these: threads of the program before (OpenMP in PyTorch) go on waiting in a
 busy loop for 0.2 s, which would be charged to the next one."""
 
 BLOCK = 0.03

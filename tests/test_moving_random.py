@@ -288,10 +288,10 @@ def errors_of(shape: Shape, variables, fixed) -> Errors:
     )
 
 
-EVERYDAY = hypothesis.settings(PATIENT, max_examples=10, derandomize=True)
+EVERYDAY = hypothesis.settings(PATIENT, max_examples=6, derandomize=True)
 
 
-@pytest.mark.parametrize("shape", [MOVING, MIXED], ids=["moving", "mixed"])
+@pytest.mark.parametrize("shape", [MIXED], ids=["mixed"])
 @EVERYDAY
 @hypothesis.given(data=st.data())
 def test_systems(shape, data):
