@@ -176,7 +176,8 @@ def _solve(call: Call) -> tuple[dfx.Solution, Bool[Array, ""]]:
         steps=call.event is not None or call.saveat.dense or any(sub.ts is not None or sub.steps for sub in call.subs),
         derivatives=any(lag.reads_slope for lag in problem.lags),
     )
-    dt0 = None if call.dt0 is None else jnp.asarray(call.dt0, problem.t0.dtype)
+    # A step has no derivative: what the mesh does is frozen.
+    dt0 = None if call.dt0 is None else lax.stop_gradient(jnp.asarray(call.dt0, problem.t0.dtype))
     directions = None if call.event is None else call.event.direction
     setup = make_setup(call.solver, call.controller, dt0, call.max_steps, directions=directions, meter=call.meter, keep=keep)
     call.adjoint.check(problem, setup, call.saveat)

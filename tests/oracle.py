@@ -85,7 +85,10 @@ def _solve_stretch(
     on = (start + end) / 2 >= equation.jump_ts - equation.t0
     look = past.looking(start, end)
     field = lambda t, y: equation.field(equation.t0 + t, y, look(t), on)
-    solver = DOP853(field, start, y, end, rtol=tolerance, atol=tolerance / 10, first_step=end - start)
+    # Two steps at least: the estimate of one alone is small by chance now and then, and its dense output off by 1e-8.
+    half = (end - start) / 2
+    options = {"rtol": tolerance, "atol": tolerance / 10, "first_step": half, "max_step": half * (1 + 1e-12)}
+    solver = DOP853(field, start, y, end, **options)
     while solver.status == "running":
         solver.step()
         if solver.status == "failed":

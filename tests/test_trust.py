@@ -279,6 +279,24 @@ def test_a_jump_a_few_floats_beside_an_echo(adjoint):
             np.testing.assert_allclose(jnp.stack(found), [-1.0, 1.0, 1.0], atol=1e-7, err_msg=f"{floats} {strict}")
 
 
+def test_echoes_that_rounding_puts_in_another_order():
+    """The field jumps at s = t0 + τ but for rounding, so later s + kτ and t0 + (k + 1) τ are breakpoints that round either
+    way: derivatives do not depend on where on the axis of time, and how, this happens."""
+    field = lambda t, y, z, s: jnp.where(t >= s, 1.0, 0.0) - jnp.sin(z) - 0.4 * y
+
+    def final(s, tau, t0, t1):
+        options = {"jump_ts": s[None], "stepsize_controller": dfx.ConstantStepSize(), "max_steps": 64}
+        return solve(field, t0=t0, t1=t1, dt0=0.2 * tau, delay=tau, args=s, **options).ys[0]
+
+    slopes, tau = jax.jit(jax.grad(final, (0, 1, 2))), 1 / 3
+    expected = slopes(tau, tau, 0.0, 4.6 * tau)
+    for t0 in (0.1, 1e3, 1e6):
+        for floats in (-1, 0, 1, 2):
+            s = t0 + tau + floats * np.spacing(t0 + tau)
+            found = slopes(s, tau, t0, t0 + 4.6 * tau)
+            np.testing.assert_allclose(found, expected, atol=1e-7, err_msg=f"{t0} {floats}")
+
+
 def test_equal_delays_over_a_long_time():
     """y' = -2 y(t - τ₁) - 3 y(t - τ₂), y = 0 before 0, y(0) = 1: equal delays make steps of length zero, whose rows have no
     slope and must not be looked up."""

@@ -46,6 +46,8 @@ class Sources(eqx.Module):
     next_jump: Int[Array, ""]
     jumps: Int[Array, ""]
     """At how many breakpoints so far the vector field may have jumped."""
+    reached: Float[Array, ""]
+    """The time of the last breakpoint, or t0."""
     root_count: int = eqx.field(static=True)
 
     def kinks(self, problem: Problem, t_end: Float[Array, ""], most: int) -> Float[Array, " most"]:
@@ -119,6 +121,7 @@ def initial_sources(problem: Problem, order: int) -> Sources:
         pointers=jnp.sum(echoed, axis=0, dtype=jnp.int32) if jumps else jnp.zeros(n, jnp.int32),
         next_jump=jnp.sum(problem.jump_ts <= problem.t0, dtype=jnp.int32),
         jumps=jnp.zeros((), jnp.int32),
+        reached=lax.stop_gradient(problem.t0),
         root_count=jumps + 1,
     )
 
@@ -138,6 +141,8 @@ def _candidates(sources: Sources, problem: Problem) -> tuple[Float[Array, " n"],
         for mark in lax.stop_gradient((passed, declared)):
             near = jnp.abs(echoes - mark) <= _rounding(echoes, problem)
             echoes = jnp.where(near, echoes + lax.stop_gradient(mark - echoes), echoes)
+    # Echoes of two sources at one time may differ by rounding, in either order: time does not run backwards.
+    echoes = echoes + lax.stop_gradient(jnp.maximum(sources.reached - echoes, 0))
     return jnp.where(sources.pointers < sources.size, echoes, jnp.inf), declared
 
 
@@ -218,6 +223,7 @@ def pass_breakpoint(sources: Sources, problem: Problem, deepest: int) -> tuple[S
         pointers=sources.pointers + hit.astype(jnp.int32),
         next_jump=sources.next_jump + declared.astype(jnp.int32),
         jumps=sources.jumps + (declared | alone).astype(jnp.int32),
+        reached=lax.stop_gradient(time),
         root_count=sources.root_count,
     )
     echo = parent * len(parents) + first
