@@ -58,7 +58,11 @@ def _check_constant(name: str, lag: Any) -> None:
         raise ValueError(f"{name} is complex, expected a positive real number: take its real part")
     if jnp.shape(delay) != ():
         raise ValueError(f"{name} has shape {jnp.shape(delay)}, expected a scalar: pass several delays as a tuple or dict")
-    value = concrete(delay)
+    value, least = concrete(delay), None if lag.minimum is None else concrete(lag.minimum)
+    if value is not None and least is not None and value < least:
+        raise ValueError(
+            f"{name} = {value} has minimum = {least}, expected one it is not below: a number needs none, drop it"
+        )
     if value is not None and not (np.isfinite(value) and value > 0) and not (value == 0 and lag.overlaps):
         raise ValueError(
             f"{name} = {value}, expected a positive finite number: change the sign or drop the delay (a delay of zero is "

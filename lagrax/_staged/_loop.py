@@ -32,14 +32,15 @@ from .._xla._neighbours import just_after
 from ._crossing import BEYOND, Crossing, first_crossing, landing_time
 from ._lookup import View, frozen, look_back, slope_flags
 from ._record import Note, Record, empty_record
-from ._sources import Sources, initial_sources, next_stop, pass_end, seat
+from ._sources import Entry, Sources, initial_sources, next_stop, pass_end, seat
 from ._sweep import Start, Sweep, continued, start_at, take_sweeps
 
 
 class Carry(eqx.Module):
     """The state of the loop.
 
-    `pending` is the row of the last accepted step, number `past.count - 1`, still to be written. `target` is where the next
+    `pending` is the row of the last accepted step, number `past.count - 1`, still to be written, and `entry` the source that
+    it ended on. `target` is where the next
     step would end if nothing stopped it, `clip` where it is to end because of a breakpoint found on the way (∞ if none).
     `fresh` says that t is a breakpoint, so that the slope carried along is not that of the next step; `unseated` that lags
     may look somewhere else altogether, at t0 and behind declared jumps.
@@ -49,6 +50,7 @@ class Carry(eqx.Module):
     past: Past
     pending: Inexact[Array, " row"]
     sources: Sources
+    entry: Entry
     record: Record | None
     target: Float[Array, ""]
     clip: Float[Array, ""]
@@ -72,7 +74,7 @@ def integrate(problem: Problem, setup: Setup) -> Trajectory:
     return Trajectory(
         past=past,
         record=carry.record,
-        sources=carry.sources,
+        sources=carry.sources.written(carry.entry),
         t_end=carry.start.t,
         y_end=carry.start.y,
         count=past.count,
@@ -93,12 +95,14 @@ def _begin(problem: Problem, setup: Setup) -> Carry:
     events, ended = first_events(problem)
     target, controller_state = first_step(problem, setup)
     past = empty_past(setup.max_steps, setup.method, problem, spare=1)
+    sources = initial_sources(problem, setup.max_steps)
     nowhere = jnp.zeros(n, jnp.int32)
     return Carry(
         start=Start(problem.t0, problem.y0, jnp.zeros_like(problem.y0), nowhere, nowhere),
         past=past,
         pending=jnp.zeros_like(past.rows[0]),
-        sources=initial_sources(problem, setup.max_steps),
+        sources=sources,
+        entry=sources.read(sources.start),
         record=empty_record(problem, setup.method, setup.max_steps) if setup.keep.record else None,
         target=target,
         clip=jnp.full_like(target, jnp.inf),
@@ -141,11 +145,11 @@ def _attempt(carry: Carry, problem: Problem, setup: Setup) -> Carry:
     """One attempted step. A lane of a batch that has nothing to do repeats its step and does not keep it."""
     active = _active(carry, problem, setup)
     past = _written(carry)
-    sources = _seated(carry, problem)
+    sources = _seated(carry, carry.sources.written(carry.entry), problem)
     view = look_back(past, sources, carry.start.t, problem)
     start, evaluations = _refreshed(carry, view, problem, setup)
     t_end, stops_at_jump, stops = _end(carry, sources, problem, setup)
-    sweep = _step(carry, start, view, t_end, problem, setup)
+    sweep = _step(carry, sources, start, view, t_end, problem, setup)
     keep, target, controller_state, result = _judge(carry, start, sweep, t_end, problem, setup)
 
     crossing = first_crossing(problem, view, sweep.row, _slack(problem))
@@ -161,7 +165,7 @@ def _attempt(carry: Carry, problem: Problem, setup: Setup) -> Carry:
     t, y = _left_at(lands, crossing, sweep, sources, t_end, problem)
     result = _with_broken_lags(result, keep, crossing, start, t, y, problem, setup)
     jumps = keep & ~lands & stops_at_jump
-    new_sources, parent = _passed(sources, crossing, lands, jumps, keep, t, past.count + 1, problem, setup)
+    new_sources, entry, parent = _passed(sources, crossing, lands, jumps, keep, t, past.count + 1, problem, setup)
     record = carry.record
     if record is not None:
         echo = parent * len(problem.lags) + crossing.lag
@@ -184,6 +188,7 @@ def _attempt(carry: Carry, problem: Problem, setup: Setup) -> Carry:
         past=eqx.tree_at(lambda p: p.count, past, past.count + keep.astype(jnp.int32)),
         pending=kept(sweep.row, carry.pending),
         sources=new_sources,
+        entry=entry,
         record=record,
         target=jnp.where(active, target, carry.target),
         clip=lax.stop_gradient(jnp.where(active, clip, carry.clip)),
@@ -198,16 +203,16 @@ def _attempt(carry: Carry, problem: Problem, setup: Setup) -> Carry:
     )
 
 
-def _seated(carry: Carry, problem: Problem) -> Sources:
+def _seated(carry: Carry, sources: Sources, problem: Problem) -> Sources:
     """The lags where they look, at the start and behind a declared jump; else they know."""
 
     def seated():
         looked_up = frozen(problem.looked_up(just_after(carry.start.t), carry.start.y))
         slack = jnp.where(carry.past.count > 0, _slack(problem), 0)
-        return jnp.where(carry.unseated, seat(carry.sources, looked_up, slack).pointers, carry.sources.pointers)
+        return jnp.where(carry.unseated, seat(sources, looked_up, slack).pointers, sources.pointers)
 
-    pointers = lax.cond(unvmap_any(carry.unseated), seated, lambda: carry.sources.pointers)
-    return eqx.tree_at(lambda s: s.pointers, carry.sources, pointers)
+    pointers = lax.cond(unvmap_any(carry.unseated), seated, lambda: sources.pointers)
+    return eqx.tree_at(lambda s: s.pointers, sources, pointers)
 
 
 def _slack(problem: Problem) -> Float[Array, ""]:
@@ -239,9 +244,9 @@ def _end(carry: Carry, sources: Sources, problem: Problem, setup: Setup):
     return jnp.where(stops, stop, t_end), stops & is_jump, stops
 
 
-def _step(carry: Carry, start: Start, view: View, t_end, problem: Problem, setup: Setup) -> Sweep:
+def _step(carry: Carry, sources: Sources, start: Start, view: View, t_end, problem: Problem, setup: Setup) -> Sweep:
     # (The last source is the start of the step if no row lies between.)
-    smooth = read(carry.sources.rows, carry.sources.size - 1) < carry.past.count
+    smooth = read(sources.rows, sources.size - 1) < carry.past.count
     guess = frozen(continued(carry.pending, start, t_end, smooth))
     scale = frozen(0.01 * _tolerance(start.y, setup))
     return take_sweeps(problem, setup, view, start, t_end, guess, scale)
@@ -321,13 +326,13 @@ def _promise(lag, problem: Problem) -> Float[Array, ""]:
 
 
 def _passed(sources: Sources, crossing: Crossing, lands, jumps, keep, t, row, problem: Problem, setup: Setup):
-    """(The sources behind the end of the step, the source that was looked at there)."""
+    """(The sources behind the end of the step, the entry to be written, the source that was looked at there)."""
     deepest = deepest_level(setup.method.order, len(problem.lags))
-    new, parent = pass_end(
+    new, entry, parent = pass_end(
         sources, crossing.lag, crossing.up, lands, jumps, t, row, deepest, slope_flags(problem), _slack(problem)
     )
     astray = jnp.where(keep & ~lands & ~jumps, crossing.astray, 0)
-    return eqx.tree_at(lambda s: s.pointers, new, new.pointers + astray), parent
+    return eqx.tree_at(lambda s: s.pointers, new, new.pointers + astray), entry, parent
 
 
 def _guesses(sweep: Sweep, past: Past) -> Int[Array, " n"]:

@@ -7,6 +7,7 @@ piece between sources `pointer - 1` and `pointer`, and a step on which it leaves
 """
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -42,22 +43,35 @@ class Sources(eqx.Module):
         lower = jnp.where(self.pointers > 0, read_each(self.times, jnp.maximum(self.pointers - 1, 0)), -jnp.inf)
         return lower, read_each(self.times, self.pointers)
 
-    def append(self, time, level: Int[Array, ""], row: Int[Array, ""], recorded, merged) -> "Sources":
-        """With one more source, if it is to be recorded; if `merged`, as one with the last, which is at the same time."""
+    def append(self, new: "Entry", recorded: Bool[Array, ""], merged: Bool[Array, ""]) -> tuple["Sources", "Entry"]:
+        """(The sources with one more, what is to be `written` of it), if it is to be recorded; if `merged`, as one with the
+        last, which is at the same time."""
         place = jnp.where(merged, self.size - 1, self.size)
-        put = lambda buffer, value: write(buffer, place, jnp.where(recorded, value, read(buffer, place)))
-        old_time, old_level, old_end = read(self.times, place), read(self.levels, place), read(self.ends, place)
-        return eqx.tree_at(
-            lambda s: (s.times, s.levels, s.rows, s.ends, s.size),
-            self,
-            (
-                put(self.times, jnp.where(merged, old_time, time)),
-                put(self.levels, jnp.where(merged, jnp.minimum(old_level, level), level)),
-                put(self.rows, row),
-                put(self.ends, jnp.where(merged, old_end, row - 1)),
-                self.size + (recorded & ~merged).astype(jnp.int32),
-            ),
-        )
+        old = self.read(place)
+        both = Entry(place, old.time, jnp.minimum(old.level, new.level), new.row, old.end)
+        kept = lambda a, b, c: jnp.where(recorded, jnp.where(merged, a, b), c)
+        entry = jax.tree.map(kept, both, eqx.tree_at(lambda e: e.place, new, place), old)
+        return eqx.tree_at(lambda s: s.size, self, self.size + (recorded & ~merged).astype(jnp.int32)), entry
+
+    def read(self, place: Int[Array, ""]) -> "Entry":
+        return Entry(place, *(read(buffer, place) for buffer in (self.times, self.levels, self.rows, self.ends)))
+
+    def written(self, entry: "Entry") -> "Sources":
+        """With an entry in its place. (At the start of an iteration, before all reads: `_loop.py` says why.)"""
+        put = lambda buffer, value: write(buffer, entry.place, value)
+        buffers = (put(self.times, entry.time), put(self.levels, entry.level), put(self.rows, entry.row))
+        where = lambda s: (s.times, s.levels, s.rows, s.ends)
+        return eqx.tree_at(where, self, (*buffers, put(self.ends, entry.end)))
+
+
+class Entry(eqx.Module):
+    """One source, and its place in the list."""
+
+    place: Int[Array, ""]
+    time: Float[Array, ""]
+    level: Int[Array, ""]
+    row: Int[Array, ""]
+    end: Int[Array, ""]
 
 
 def initial_sources(problem: Problem, max_steps: int) -> Sources:
@@ -105,7 +119,7 @@ def next_stop(sources: Sources, problem: Problem) -> tuple[Float[Array, ""], Boo
 
 def pass_end(sources: Sources, lag: Int[Array, ""], up, lands, jumps, t, row: Int[Array, ""], deepest: int, keeps, slack):
     """Past the end of a step at time t: if it `lands` on the end of the piece that a lag reads, or on a declared jump
-    (`jumps`). Returns (the sources, the source that the lag looked at).
+    (`jumps`). Returns (the sources, the entry to be written, the source that the lag looked at).
 
     (Nothing is selected over whole buffers: they are long.)
     """
@@ -120,6 +134,7 @@ def pass_end(sources: Sources, lag: Int[Array, ""], up, lands, jumps, t, row: In
     # echoes of their own: there each delay has a gradient of its own.
     last = lax.stop_gradient(read(sources.times, sources.size - 1))
     merged = lands & (lax.stop_gradient(t) - last <= slack) & (looked_at > JUMP)
-    sources = sources.append(t, level, row, jumps | (lands & (level < deepest)), merged)
+    entry = Entry(sources.size, t, level.astype(jnp.int32), row, row - 1)
+    sources, entry = sources.append(entry, jumps | (lands & (level < deepest)), merged)
     where = lambda s: (s.pointers, s.next_jump)
-    return eqx.tree_at(where, sources, (moved, sources.next_jump + jumps.astype(jnp.int32))), parent
+    return eqx.tree_at(where, sources, (moved, sources.next_jump + jumps.astype(jnp.int32))), entry, parent
