@@ -121,7 +121,7 @@ def test_all_kinds_in_one_tree():
 
 
 def test_lanes_have_breakpoints_and_sweeps_of_their_own():
-    parameters = jnp.array([[1.0, 1.0, 0.25], [0.5, 0.2, 0.1], [1.3, 0.05, 2.0]])
+    parameters = jnp.array([[1.0, 1.0, 0.25], [1.3, 0.05, 2.0]])
     end = lambda p: STATE.solve(p, 1e-6).ys[0]
     together, alone = jax.jit(jax.vmap(end))(parameters), [jax.jit(end)(p) for p in parameters]
     assert np.allclose(together, alone, rtol=1e-13, atol=1e-13)

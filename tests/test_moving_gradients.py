@@ -33,9 +33,8 @@ def test_the_gradient_of_a_delay_that_vanishes():
     assert np.allclose(gradient, (-0.2054405, 0.612086), rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    "problem", [pytest.param(STATE, marks=pytest.mark.slow), PANTOGRAPH], ids=["located", "overlapping"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("problem", [STATE, PANTOGRAPH], ids=["located", "overlapping"])
 def test_forward_and_backward_are_the_same_numbers(problem):
     parameters = jnp.array(problem.parameters)
     backward = jax.jit(jax.grad(_end(problem, 1e-5)))(parameters)
@@ -109,6 +108,7 @@ def test_a_failed_solve_has_no_gradient():
     assert np.all(np.isnan(jax.jit(jax.grad(loss))(jnp.array(STATE.parameters))))
 
 
+@pytest.mark.slow
 def test_lanes_of_gradients():
     parameters = jnp.array([[1.0, 1.0, 0.25], [0.5, 0.2, 0.1]])
     gradient = jax.grad(_end(STATE, 1e-6))

@@ -288,7 +288,7 @@ def errors_of(shape: Shape, variables, fixed) -> Errors:
     )
 
 
-EVERYDAY = hypothesis.settings(PATIENT, max_examples=6, derandomize=True)
+EVERYDAY = hypothesis.settings(PATIENT, max_examples=4, derandomize=True)
 
 
 @pytest.mark.parametrize("shape", [MIXED], ids=["mixed"])
