@@ -68,7 +68,8 @@ def test_equal_delays_with_a_jump():
 
 
 @pytest.mark.parametrize(
-    "adjoint, t1", [(CONTINUOUS, 2.5), (PIECEWISE, 1.3), pytest.param(PIECEWISE, 2.5, marks=pytest.mark.slow)]
+    "adjoint, t1",
+    [(PIECEWISE, 1.3), *[pytest.param(adjoint, 2.5, marks=pytest.mark.slow) for adjoint in (CONTINUOUS, PIECEWISE)]],
 )
 def test_spiral_with_observations(adjoint, t1):
     """The paper's spiral fit: 26 observations, the weights of a 2-10-2 network, T = 5 τ, or less, with

@@ -206,7 +206,13 @@ def last_test(folder):
         return dict(file)
 
 
-@pytest.mark.parametrize(("dataset", "model"), [("mnist", "NODE"), ("cifar10", "NDDE"), ("svhn", "A1+NDDE")])
+@pytest.mark.parametrize(
+    ("dataset", "model"),
+    [
+        ("svhn", "A1+NDDE"),
+        *[pytest.param(*case, marks=pytest.mark.slow) for case in (("mnist", "NODE"), ("cifar10", "NDDE"))],
+    ],
+)
 def test_smoke_run_of_every_data_set(dataset, model, tmp_path):
     """From files as their publishers make them, with images of half the size, to what is kept for the statistics."""
     data = write(tmp_path / "data", FILES[dataset]())
@@ -236,6 +242,7 @@ def test_missing_files_say_how_to_get_them(dataset, tmp_path):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_interrupted_and_resumed_run_has_the_same_numbers(tmp_path, monkeypatch):
     numbers = {**SMALL, "models": "NODE,NDDE", "limit train": "32", "limit test": "24", "epochs": "2", "batch": "16"}
     start = lambda out: experiments.start(

@@ -41,7 +41,8 @@ def test_smoke(name, tmp_path):
         assert len(jax.tree.leaves(lx.load(folder / model / "seed-1.lagrax"))) > 0
 
 
-@pytest.mark.parametrize("adjoint", [lx.ContinuousAdjoint(), pytest.param(lx.PiecewiseAdjoint(), marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("adjoint", [lx.ContinuousAdjoint(), lx.PiecewiseAdjoint()])
 def test_adjoints_train_alike(adjoint):
     """The same loss curve whichever adjoint computes the gradient, within the tolerance of the solver."""
     series = spiral.observe(0.1)

@@ -82,7 +82,7 @@ def test_same_numbers(monkeypatch, forget, adaptive):
         np.testing.assert_allclose(one, other, rtol=1e-7 if adaptive else 1e-12)
 
 
-@pytest.mark.parametrize("many", [1024, 2])
+@pytest.mark.parametrize("many", [1024, pytest.param(2, marks=pytest.mark.slow)])
 def test_lanes_one_by_one_and_in_step(monkeypatch, forget, many):
     """With steps of their own, one level of `vmap` or two, some inputs shared by all; alone they compute the same."""
     monkeypatch.setattr(_kernel, "MANY", many)
