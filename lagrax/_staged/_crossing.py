@@ -33,8 +33,7 @@ TINY = 1e-6
 
 SAMPLES = np.concatenate([[0, AHEAD], np.linspace(0, 1, 9)[1:], [1 + AHEAD]])
 
-BISECTIONS, NEWTON_STEPS = 50, 3
-"""Down to rounding: of two lags that pass almost together, the first one counts."""
+BISECTIONS, NEWTON_STEPS = 8, 4
 
 STEEP, CLIMBS = 4, 36
 """A peak may be that much higher than its highest sample, in drops to the next ones; and how often its interval is cut."""
@@ -66,7 +65,9 @@ def first_crossing(problem: Problem, view: View, row: Inexact[Array, " row"], sl
     tracked, _ = flags(problem)
 
     def looked_up(theta):
-        time = inside(t + theta * (t_end - t), t, t_end)
+        time = t + theta * (t_end - t)
+        # Not behind a jump at its end, but moving with theta there as elsewhere.
+        time = time + lax.stop_gradient(inside(time, t, t_end) - time)
         return problem.looked_up(time, evaluate(*split_rows(row), time, problem.y0.dtype, problem.y0.size))
 
     def beyond(times: Float[Array, " n"]) -> Float[Array, " pairs"]:
@@ -138,18 +139,22 @@ def _root(beyond, armed, bracket, slack):
         before = ~jnp.any(hit(middle))
         return jnp.where(before, middle, low), jnp.where(before, high, middle)
 
-    _, theta = lax.fori_loop(0, BISECTIONS, halve, bracket)
-    pair = jnp.argmax(hit(theta)).astype(jnp.int32)
+    _, high = lax.fori_loop(0, BISECTIONS, halve, bracket)
+    passed = hit(high)
+    each = np.eye(len(passed), dtype=bool)
+    # Each pair at a place of its own: of two lags that pass almost together, the first one counts.
+    at = lambda thetas: jnp.sum(jnp.where(each, jax.vmap(beyond)(thetas), 0), axis=1)
 
-    def improve(_, theta):
-        at = lambda theta: read(beyond(theta), pair)
-        value, slope = jax.jvp(at, (theta,), (jnp.ones_like(theta),))
-        better = jnp.maximum(theta - value / jnp.where(slope == 0, 1, slope), 0)
+    def improve(_, thetas):
+        values, slopes = jax.jvp(at, (thetas,), (jnp.ones_like(thetas),))
+        better = jnp.maximum(thetas - values / jnp.where(slopes == 0, 1, slopes), 0)
         # Where α only touches ξ, the method goes astray.
-        good = (slope != 0) & (better <= bracket[1]) & (jnp.abs(at(better)) < jnp.abs(value))
-        return jnp.where(good, better, theta)
+        good = (slopes != 0) & (better <= bracket[1]) & (jnp.abs(at(better)) < jnp.abs(values))
+        return jnp.where(good, better, thetas)
 
-    return lax.fori_loop(0, NEWTON_STEPS, improve, theta), pair
+    thetas = lax.fori_loop(0, NEWTON_STEPS, improve, jnp.full(len(passed), high, high.dtype))
+    pair = jnp.argmin(jnp.where(passed, thetas, jnp.inf)).astype(jnp.int32)
+    return read(thetas, pair), pair
 
 
 def landing_time(problem: Problem, row: Inexact[Array, " row"], theta, lag: Int[Array, ""], source_time) -> Float[Array, ""]:
