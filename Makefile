@@ -11,7 +11,7 @@ demo: .venv/train  ## the paper's spiral, trained and reported, in about a minut
 example: .venv/train  ## learn a delay from noisy data; figure in out/
 	$(BIN)/python -m examples.demo
 
-test: .venv/dev  ## in seven to ten minutes
+test: .venv/dev  ## in ten to fifteen minutes
 	$(BIN)/python -m pytest
 
 test-all: .venv/dev  ## the slow ones too
