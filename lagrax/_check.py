@@ -11,7 +11,7 @@ import jax.core
 import jax.numpy as jnp
 import numpy as np
 
-from ._lag import Constant, is_lag
+from ._lag import Constant, Derivative, is_lag
 from ._method import method_of
 from ._xla._compat import use_stepsize_tol
 
@@ -39,6 +39,8 @@ def check_lags(lags: Any) -> None:
     for path, lag in leaves:
         name = f"delays{jax.tree_util.keystr(path)}"
         lag = lag.inner
+        if isinstance(lag, Derivative):
+            raise ValueError(f"{name} is the derivative of a derivative, expected one: write the equation as a system of two")
         if isinstance(lag, Constant):
             _check_constant(name, lag)
             continue

@@ -185,6 +185,7 @@ MISTAKES = {
     "minimum = -1.0": lx.Lag(lambda t, y, args: 1.0, minimum=-1.0),
     "expected one of them": lx.Lag(lambda t, y, args: 1.0, minimum=1.0, overlap=True),
     "lagrax.Lag(0.0, overlap=True)": 0.0,
+    "is the derivative of a derivative": lx.Derivative(lx.Derivative(1.0)),
     "expected one it is not below": lx.Lag(1.0, minimum=1.5),
     "expected a positive finite number": lx.Lag(-1.0, overlap=True),
 }

@@ -66,7 +66,7 @@ def _with_values(delays: PyTree) -> PyTree:
         if isinstance(leaf, Lag):
             return jax.tree.map(lambda delay: dataclasses.replace(leaf, delay=delay), value(leaf.delay), is_leaf=_is_leaf)
         if isinstance(leaf, Derivative):
-            return jax.tree.map(Derivative, value(leaf.of), is_leaf=_is_leaf)
+            return jax.tree.map(lambda of: dataclasses.replace(leaf, of=of), value(leaf.of), is_leaf=_is_leaf)
         return leaf
 
     return jax.tree.map(value, delays, is_leaf=_is_leaf)
@@ -78,14 +78,21 @@ def _is_leaf(x: Any) -> bool:
 
 def _kind(leaf: Any) -> AbstractLag:
     if isinstance(leaf, Derivative):
-        inner = _kind(leaf.of)
-        return Derivative(inner, minimum=inner.minimum, overlap=inner.overlap, track=inner.track)
+        return Derivative(_with_options(_kind(leaf.of), leaf))
     if isinstance(leaf, AbstractLag):
         return leaf
     if isinstance(leaf, Lag):
-        options = {"minimum": leaf.minimum, "overlap": leaf.overlap, "track": leaf.track}
-        return dataclasses.replace(_kind(leaf.delay), **options)
+        return _with_options(_kind(leaf.delay), leaf)
     return Moving(leaf) if callable(leaf) else Constant(leaf)
+
+
+def _with_options(lag: AbstractLag, given: Any) -> AbstractLag:
+    """A delay with the options that are given, where they are; others stay as they were."""
+    if isinstance(lag, Derivative):
+        return Derivative(_with_options(lag.of, given))
+    minimum = lag.minimum if given.minimum is None else given.minimum
+    overlap = lag.overlap if given.overlap is None else given.overlap
+    return dataclasses.replace(lag, minimum=minimum, overlap=overlap, track=lag.track and given.track)
 
 
 def _takes(function: Callable, count: int) -> bool:

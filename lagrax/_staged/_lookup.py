@@ -57,7 +57,7 @@ def frozen(tree: PyTree) -> PyTree:
 
 def flags(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
     """(Which lags are tracked, which may look into the step itself)."""
-    return np.array([lag.track for lag in problem.lags]), np.array([lag.overlaps for lag in problem.lags])
+    return np.array([lag.inner.track for lag in problem.lags]), np.array([lag.overlaps for lag in problem.lags])
 
 
 def slope_flags(problem: Problem) -> np.ndarray:
