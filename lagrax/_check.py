@@ -40,7 +40,7 @@ def check_lags(lags: Any) -> None:
         name = f"delays{jax.tree_util.keystr(path)}"
         lag = lag.inner
         if isinstance(lag, Derivative):
-            raise ValueError(f"{name} is the derivative of a derivative, expected one: write the equation as a system of two")
+            raise ValueError(f"{name} is the derivative of a derivative, expected one: write the equation as a system")
         if isinstance(lag, Constant):
             _check_constant(name, lag)
             continue
