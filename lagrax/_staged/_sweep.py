@@ -21,8 +21,9 @@ from .._method._step import implicit_step, output_error
 from .._past import evaluate, make_row, split_rows
 from .._problem import Problem
 from .._setup import Setup
+from .._xla._fold import any_of, fold, largest
 from .._xla._neighbours import inside, just_after
-from ._lookup import View, delayed_states, flags, slope_flags
+from ._lookup import View, choose, delayed_states, flags, slope_flags
 
 SWEEPS, FIXED_SWEEPS = 10, 50
 """How often a step is repeated at most, with adaptive steps (which can be made shorter) and with fixed ones."""
@@ -78,8 +79,8 @@ def _converge(inputs, guess, scale, setup: Setup) -> Sweep:
         sweep, change = carry
         new = sweep_once(setup, inputs, sweep.row)
         difference = jnp.abs(new.row - sweep.row)[2:].reshape(-1, d).real
-        new_change = jnp.max(jnp.sum(difference, axis=0) / scale)
-        into_itself = jnp.any(new.links == number)
+        new_change = largest(fold(jnp.add, difference) / scale)
+        into_itself = any_of(new.links == number)
         settled = new.converged & (~into_itself | (new_change <= 1))
         new = eqx.tree_at(lambda s: (s.count, s.converged), new, (sweep.count + 1, settled))
         # A change that grows, or is not a number, will not settle.
@@ -198,7 +199,8 @@ def start_at(problem: Problem, view: View, t, y, guesses: Int[Array, " n"]) -> S
     # (A derivative at the start itself is taken from the row before.)
     rows = view.past.read(jnp.where(itself, view.past.count - 1, links))
     delayed = delayed_states(problem, times, links, rows, view.lower, view.upper)
-    delayed = jnp.where((itself & ~slope_flags(problem))[:, None], y[None], delayed)
+    plain = choose(slope_flags(problem), jnp.zeros_like(itself), itself)
+    delayed = jnp.where(plain[:, None], y[None], delayed)
     return Start(t, y, problem.field(just_after(t), y, delayed), links, guesses)
 
 
