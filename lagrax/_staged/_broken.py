@@ -35,7 +35,9 @@ def with_broken_lags(result: RESULTS, keep, crossing: Crossing, start: Start, t,
         uncertain = slack + _uncertainty(time, state, start, problem, setup)
         broken: Any = RESULTS.where(any_of(shortest < promised - uncertain), RESULTS.bad_delay, RESULTS.successful)
         broken = RESULTS.where(any_of(shortest < -uncertain), RESULTS.advanced_argument, broken)
-        broken = RESULTS.where(any_of(~jnp.isfinite(known) & seen), RESULTS.lag_nonfinite, broken)
+        # (The shortest of steps is not kept: is it the field, or a lag?)
+        stuck = ~keep & (result == RESULTS.field_nonfinite) & any_of(~jnp.isfinite(problem.looked_up(times[-2], start.y)))
+        broken = RESULTS.where(stuck | any_of(~jnp.isfinite(known) & seen), RESULTS.lag_nonfinite, broken)
         counts = (broken != RESULTS.successful) & (~keep | (result == RESULTS.successful))
         return RESULTS.where(counts, broken, result)
 
