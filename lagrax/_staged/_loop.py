@@ -33,7 +33,7 @@ from ._broken import with_broken_lags
 from ._crossing import BEYOND, Crossing, first_crossing, landing_time
 from ._lookup import View, frozen, look_back, slope_flags
 from ._record import Note, Record, empty_record
-from ._sources import Entry, Sources, initial_sources, next_stop, pass_end, seat
+from ._sources import Entry, Sources, initial_sources, next_echo, next_stop, pass_end, seat
 from ._sweep import Start, Sweep, continued, start_at, take_sweeps
 from ._tolerance import slack_of, tolerance
 
@@ -286,6 +286,7 @@ def _end(carry: Carry, sources: Sources, problem: Problem, setup: Setup) -> End:
     stop, is_jump = next_stop(sources, problem)
     target = jnp.maximum(carry.target, t + shortest_step(t, problem))
     limit = jnp.minimum(stop, t + _shortest(problem) / setup.method.reach)
+    limit = jnp.minimum(limit, next_echo(sources, problem, t + slack_of(problem)))
     t_end = jnp.where(target >= limit - SNAP * (target - t), limit, target)
     t_end = lax.stop_gradient(jnp.minimum(t_end, jnp.maximum(carry.clip, t + shortest_step(t, problem))))
     stops = t_end == stop
