@@ -39,12 +39,18 @@ class Problem(eqx.Module):
     impulsive: bool = eqx.field(static=True, default=False)
     """Whether what a delay looks back at may itself be discontinuous at `jump_ts` after t0, not only its derivative."""
     lags: tuple[AbstractLag, ...] = ()
+    network: Any = None
+    """Which components the lags read, if there are arrays of delays among them (`_network/_network.py`)."""
     tally: Any = None
     """A number that nothing depends on; the backward pass hands back its number of evaluations as the derivative."""
 
-    def field(self, t: Float[Array, ""], y: Inexact[Array, " d"], delayed: Inexact[Array, "n d"]) -> Inexact[Array, " d"]:
-        """The vector field on flat states: (t, y, the n delayed states) to y'."""
-        past = jax.tree.unflatten(self.delay_structure, [self.unravel(z) for z in jnp.unstack(delayed)])
+    def field(self, t: Float[Array, ""], y: Inexact[Array, " d"], delayed: Inexact[Array, "..."]) -> Inexact[Array, " d"]:
+        """The vector field on flat states: (t, y, the n delayed states; of a network, the elements) to y'."""
+        if self.network is None:
+            leaves = [self.unravel(z) for z in jnp.unstack(delayed)]
+        else:
+            leaves = self.network.leaves(delayed, y, t.dtype, self)
+        past = jax.tree.unflatten(self.delay_structure, leaves)
         return ravel(self.vector_field(t, self.unravel(y), past, self.args), y.dtype)
 
     def looked_up(self, t: Float[Array, ""], y: Inexact[Array, " d"]) -> Float[Array, " n"]:

@@ -9,6 +9,7 @@ from ._adjoint import PiecewiseAdjoint as PiecewiseAdjoint
 from ._lag import AbstractLag as AbstractLag
 from ._lag import At as At
 from ._lag import Derivative as Derivative
+from ._lag import Each as Each
 from ._lag import Lag as Lag
 from ._output._dense import DenseSolution as DenseSolution
 from ._output._results import RESULTS as RESULTS

@@ -27,6 +27,8 @@ from ._check import (
     concrete,
 )
 from ._lag import AbstractLag, are_planned, is_lag
+from ._network._network import network_of
+from ._network._select import prepared
 from ._output._dense import DenseSolution
 from ._output._event import locate_event
 from ._output._results import RESULTS, failed
@@ -115,10 +117,13 @@ def ddesolve(
     # Plain floats become arrays here: as they are, each new value would be compiled anew.
     arrays = _with_arrays((term, t0, t1, dt0, args, jump_ts))
     past = history if callable(history) else _with_arrays(history)
+    state = _initial_state(past, y0, arrays[1])
+    term = prepared(arrays[0], state)
     call = Call(
-        *arrays,
+        term,
+        *arrays[1:],
         history=past,
-        state=_initial_state(past, y0, arrays[1]),
+        state=state,
         solver=solver,
         controller=stepsize_controller,
         adjoint=adjoint.prepared(t0, t1, term.lags()),
@@ -194,12 +199,15 @@ def _make_problem(call: Call) -> Problem:
     lags, structure = jax.tree.flatten(call.term.lags(), is_leaf=is_lag)
     planned = are_planned(lags)
     delays = [lag.delay for lag in lags] if planned else []
-    dtype = _time_dtype(call.state, call.t0, call.t1, call.dt0, *delays)
+    network = network_of(lags, sum(leaf.size for leaf in jax.tree.leaves(call.state)))
+    arrays = [] if network is None else [delay for lag in lags for delay in jax.tree.leaves(eqx.filter(lag, eqx.is_inexact_array))]
+    dtype = _time_dtype(call.state, call.t0, call.t1, call.dt0, *delays, *arrays)
     time = lambda t: jnp.asarray(t, dtype)
     t0, args, past = time(call.t0), call.args, _history_function(call.history)
     with jax.numpy_dtype_promotion("standard"):
         y0, unravel = ravel_pytree(call.state)
-    delayed = jax.tree.unflatten(structure, [call.state] * len(lags))
+    whole = [call.state] * len(lags)
+    delayed = jax.tree.unflatten(structure, whole if network is None else network.examples(whole))
     check_vector_field(call.term.vector_field, t0, call.state, delayed, args)
     return Problem(
         vector_field=with_closure(call.term.vector_field, t0, call.state, delayed, args),
@@ -215,7 +223,8 @@ def _make_problem(call: Call) -> Problem:
         unravel=unravel,
         delay_structure=structure,
         may_jump=call.y0_given or past is not None,
-        lags=() if planned else tuple(_converted(call.term, t0, call.state, args)),
+        lags=() if planned else tuple(lags if network is not None else _converted(call.term, t0, call.state, args)),
+        network=network,
     )
 
 

@@ -3,6 +3,8 @@
 from ._base import AbstractLag as AbstractLag
 from ._constant import Constant as Constant
 from ._derivative import Derivative as Derivative
+from ._each import Each as Each
+from ._each import Elements as Elements
 from ._moving import At as At
 from ._moving import Moving as Moving
 from ._resolve import Lag as Lag

@@ -12,6 +12,7 @@ from jaxtyping import PyTree
 from ._base import AbstractLag
 from ._constant import Constant
 from ._derivative import Derivative
+from ._each import Each
 from ._moving import Moving
 
 
@@ -67,6 +68,8 @@ def _with_values(delays: PyTree) -> PyTree:
             return jax.tree.map(lambda delay: dataclasses.replace(leaf, delay=delay), value(leaf.delay), is_leaf=_is_leaf)
         if isinstance(leaf, Derivative):
             return jax.tree.map(lambda of: dataclasses.replace(leaf, of=of), value(leaf.of), is_leaf=_is_leaf)
+        if isinstance(leaf, Each) and is_value(leaf.delays):
+            return dataclasses.replace(leaf, delays=leaf.delays())
         return leaf
 
     return jax.tree.map(value, delays, is_leaf=_is_leaf)
