@@ -11,6 +11,7 @@ from ._lag import At as At
 from ._lag import Derivative as Derivative
 from ._lag import Each as Each
 from ._lag import Lag as Lag
+from ._network._graph import Graph as Graph
 from ._output._dense import DenseSolution as DenseSolution
 from ._output._results import RESULTS as RESULTS
 from ._solve import ddesolve as ddesolve

@@ -57,7 +57,7 @@ class Memory(eqx.Module):
 
     def as_past(self, count: Int[Array, ""], steps: int) -> Past:
         """The accepted steps as others read them."""
-        rows, taken = self.rows[self.first : self.first + steps], np.arange(steps) < count
+        rows, taken = self.rows[self.first : self.first + steps], np.arange(steps, dtype=np.int32) < count
         starts, ends = self.clock[self.first : self.first + steps, 0], self.ends[self.first : self.first + steps]
         coefficients = jnp.swapaxes(rows, 1, 2).reshape(steps, -1)
         dtype = jnp.promote_types(starts.dtype, rows.dtype)
