@@ -200,7 +200,11 @@ def _make_problem(call: Call) -> Problem:
     planned = are_planned(lags)
     delays = [lag.delay for lag in lags] if planned else []
     network = network_of(lags, sum(leaf.size for leaf in jax.tree.leaves(call.state)))
-    arrays = [] if network is None else [delay for lag in lags for delay in jax.tree.leaves(eqx.filter(lag, eqx.is_inexact_array))]
+    arrays = (
+        []
+        if network is None
+        else [delay for lag in lags for delay in jax.tree.leaves(eqx.filter(lag, eqx.is_inexact_array))]
+    )
     dtype = _time_dtype(call.state, call.t0, call.t1, call.dt0, *delays, *arrays)
     time = lambda t: jnp.asarray(t, dtype)
     t0, args, past = time(call.t0), call.args, _history_function(call.history)

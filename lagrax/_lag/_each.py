@@ -1,6 +1,5 @@
 """An array of delays, each of which reads one component of the state."""
 
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -37,7 +36,7 @@ class Each(AbstractLag):
     """
 
     delays: Any
-    of: Callable | None = None
+    of: Any = None
 
     def time(self, t, y, args):
         return t - jnp.asarray(self.delays, t.dtype)

@@ -84,7 +84,9 @@ class Graph(eqx.Module):
         """The connections of two matrices (N, N) that have weight, as a list. The weights must be known, not traced."""
         values = concrete(weights)
         if values is None:
-            raise ValueError("the weights are traced, expected known ones: which of them are zero decides how long the list is")
+            raise ValueError(
+                "the weights are traced, expected known ones: which of them are zero decides how long the list is"
+            )
         receivers, senders = np.nonzero(values)
         pick = lambda x: jnp.asarray(x)[receivers, senders]
         places = (senders.astype(np.int32), receivers.astype(np.int32))

@@ -23,6 +23,7 @@ from .._setup import Setup
 from .._trajectory import DECLARED, END, FROZEN, Trajectory
 from .._xla._buffer import read, write
 from .._xla._compat import unvmap_any
+from ._kink import with_corners
 from ._lookup import Lookup, hunt_forwards, look, query_times, seat, see
 from ._memory import Memory, empty_memory, misfit
 from ._sweep import take_sweeps
@@ -228,7 +229,7 @@ def _attempt(carry: Carry, problem: Problem, setup: Setup) -> Carry:
     skip = int(method.reuses_last and not method.implicit)
     times = query_times(problem, method, carry.t, t_end, skip)
     lookup = look(memory, hunt_forwards(memory.starts, carry.pointers, times), times)
-    seen = _seen(memory, lookup, problem)
+    seen = with_corners(_seen(memory, lookup, problem), memory, carry.t, t_end, carry.count, skip, problem, method)
     if skip:
         seen = jnp.concatenate([jnp.zeros_like(seen[:1]), seen])
         slope = carry.slope

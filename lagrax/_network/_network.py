@@ -52,7 +52,6 @@ class Network(eqx.Module):
             start += _size(shape)
         return leaves
 
-
     def examples(self, states: list) -> list:
         """Something of the shape of what stands for each of the delays."""
         return [state if part is None else jnp.zeros(*part) for state, part in zip(states, self.parts, strict=True)]
@@ -72,7 +71,7 @@ def network_of(lags, d: int) -> Network | None:
     )
 
 
-def read_components(y: Inexact[Array, " d"], senders: Int[Array, " e"]) -> Inexact[Array, " e"]:
+def read_components(y: Inexact[Array, "d *rest"], senders: Int[Array, " e"]) -> Inexact[Array, "e *rest"]:
     return y.at[senders].get(mode="promise_in_bounds", wrap_negative_indices=False)
 
 

@@ -69,7 +69,9 @@ def _looks_within(carry: Any, lookup: Lookup, problem: Problem) -> Bool[Array, "
 
 def see_within(seen, own: Inexact[Array, "d powers"], within: Bool[Array, "looked e"], lookup: Lookup, problem: Problem):
     """What is seen if the step itself is `own`. (`within` may lack the first node, where nothing is looked up.)"""
-    of_step = polynomial(jnp.broadcast_to(read_components(own, problem.network.senders), (*within.shape, own.shape[1])), lookup.theta)
+    of_step = polynomial(
+        jnp.broadcast_to(read_components(own, problem.network.senders), (*within.shape, own.shape[1])), lookup.theta
+    )
     looked = seen[seen.shape[0] - within.shape[0] :]
     return jnp.concatenate([seen[: seen.shape[0] - within.shape[0]], jnp.where(within, of_step, looked)])
 

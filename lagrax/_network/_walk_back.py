@@ -21,6 +21,7 @@ from .._setup import Setup
 from .._trajectory import DECLARED, END, Cotangents, Trajectory, add_to, spoil
 from .._xla._buffer import read, write
 from .._xla._compat import unvmap_max
+from ._kink import applies, pull_corners, with_corners
 from ._lookup import hunt_backwards, look, query_times
 from ._memory import Memory, clock, initial_rows, make_row, polynomial
 from ._sweep import tolerance
@@ -33,10 +34,11 @@ SETTLED, LOST = 64, 2.0**24
 
 
 class Bars(eqx.Module):
-    """The cotangents while walking back: of the state at which the last step walked over starts, of the row before it (read
-    in advance), of all rows, of their intervals, of the delays, of the ends of the steps, and of the problem."""
+    """The cotangents while walking back: of the state at which the last step walked over starts, of t0, of the row before it
+    (read in advance), of all rows, of their intervals, of the delays, of the ends of the steps, and of the problem."""
 
     y: Inexact[Array, " d"]
+    t0: Float[Array, ""]
     row: Inexact[Array, "d powers"]
     rows: Inexact[Array, "places powers"]
     clock: Float[Array, "rows 2"] | None
@@ -93,6 +95,7 @@ def _walk(trajectory: Trajectory, given: Cotangents, variables: Any, constants: 
     rows = lax.dynamic_update_slice(zeros, rows, (np.int32(memory.first), np.int32(0), np.int32(0))).reshape(-1, powers)
     bars = Bars(
         y=given.y_end,
+        t0=jnp.zeros_like(problem.t0),
         row=_read_row(rows, last + memory.first, d),
         rows=rows,
         clock=jnp.zeros_like(memory.clock) if moving else None,
@@ -129,6 +132,12 @@ def _read_row(rows: Inexact[Array, "places powers"], number: Int[Array, ""], d: 
     return lax.dynamic_slice(rows, (number * d, jnp.zeros_like(number)), (d, rows.shape[1]))
 
 
+def _add_at(buffer: Array, number, values: Array) -> Array:
+    """The buffer with something added from one place on."""
+    start = (number, *[np.int32(0)] * (buffer.ndim - 1))
+    return lax.dynamic_update_slice(buffer, lax.dynamic_slice(buffer, start, values.shape) + values, start)
+
+
 def _step_back(i, active, pointers: Int[Array, " e"], bars: Bars, memory: Memory, variables, constants, setup: Setup):
     """(The rows that the elements read at the start of step i, the cotangents there)."""
     problem, number = eqx.combine(variables, constants), i + memory.first
@@ -146,7 +155,9 @@ def _step_back(i, active, pointers: Int[Array, " e"], bars: Bars, memory: Memory
 
     here = _delays(problem) == 0
     z = polynomial(seen.coefficients, seen.theta)
-    z = lax.optimization_barrier(jnp.where(here, 0, z) if problem.network.overlaps else z)
+    z = jnp.where(here, 0, z) if problem.network.overlaps else z
+    cornered = with_corners(z, memory, t, t_end, i, 0, problem, setup.method)
+    z = lax.optimization_barrier(cornered if seen.within is None else jnp.where(seen.within, z, cornered))
     if moving:
         _, pull = jax.vjp(step, (t, t_end), row[:, 0], z, variables)
     else:
@@ -168,13 +179,24 @@ def _step_back(i, active, pointers: Int[Array, " e"], bars: Bars, memory: Memory
         clocks, ends_bar = _pull_times(number, t, t_end, seen, theta_bar, memory, bars, here, setup)
         own = jnp.stack([a + b for a, b in zip(times_bar, ends_bar, strict=True)])
         times = write(times, i, read(times, i) + jnp.where(active, own, 0))
+    delays_bar, t0_bar = -jnp.sum(theta_bar, axis=0), bars.t0
+    if applies(setup.method):
+        bar = z_bar if seen.within is None else jnp.where(seen.within, 0, z_bar)
+        corner_bar, (near_bar, clock_bar), ends = pull_corners(bar, memory, t, t_end, i, problem, setup.method)
+        place = np.int32(memory.first - 1)
+        rows = _add_at(rows, place * np.int32(d), near_bar.reshape(-1, near_bar.shape[-1]))
+        delays_bar, t0_bar = delays_bar + corner_bar, t0_bar + ends[0]
+        if moving:
+            clocks = _add_at(clocks, place, clock_bar)
+            times = write(times, i, read(times, i) + jnp.where(active, jnp.stack(ends[1:]), 0))
     new = Bars(
         y=y_bar,
+        t0=t0_bar,
         # Read after the writes: before them, the buffer would be copied.
         row=_read_row(rows, jnp.maximum(number - 1, memory.first), d),
         rows=rows,
         clock=clocks,
-        delays=bars.delays - jnp.sum(theta_bar, axis=0),
+        delays=bars.delays + delays_bar,
         times=times,
         problem=jax.tree.map(jnp.add, bars.problem, variables_bar),
     )
@@ -249,7 +271,7 @@ def _move_mesh(trajectory: Trajectory, bars: Bars, given: Cotangents, total: Any
     declared = depends_on <= DECLARED
     number = jnp.where(declared, DECLARED - depends_on, jumps)
     jumps_bar = jnp.zeros(jumps + 1, points.dtype).at[number].add(jnp.where(declared, points, 0))[:jumps]
-    return add_to(total, lambda p: (p.t0, p.t1, p.jump_ts), (taken[0, 0], t1_bar, jumps_bar))
+    return add_to(total, lambda p: (p.t0, p.t1, p.jump_ts), (taken[0, 0] + bars.t0, t1_bar, jumps_bar))
 
 
 def _refuse_jumps(total: Any, trajectory: Trajectory, given: Cotangents, problem: Problem, perturbed: Any, setup: Setup):
