@@ -144,7 +144,7 @@ def test_delays_of_zero_and_below_the_step(as_network):
     def field(t, y, z, weights):
         return (weights * jnp.tanh(z["each"])).sum(1) - y + 0.3 * z["fixed"] + jnp.sin(t)
 
-    def loss(tau, controller=dfx.PIDController(rtol=1e-9, atol=1e-9), dt0=None):  # noqa: B008
+    def loss(tau, controller=dfx.PIDController(rtol=1e-9, atol=1e-9), dt0=None):
         delays = {"each": lx.Lag(lx.Each(tau), overlap=True, track=False), "fixed": 0.45}
         history = lambda t: jnp.array([1.0, 0.5, -0.4]) * jnp.exp(t)
         term = lx.DelayTerm(field, delays)

@@ -85,7 +85,7 @@ class Graph(eqx.Module):
         values = concrete(weights)
         if values is None:
             raise ValueError(
-                "the weights are traced, expected known ones: which of them are zero decides how long the list is"
+                "the weights are traced, expected known ones: which of them are zero decides the length of the list"
             )
         receivers, senders = np.nonzero(values)
         pick = lambda x: jnp.asarray(x)[receivers, senders]

@@ -55,8 +55,10 @@ def with_corners(
 
 
 def correction(delays: Float[Array, " e"], given, times, senders, method: Method) -> Inexact[Array, "nodes e"]:
-    """What is to be added to what elements see, for those that see t0 inside the step from t to t_end. Differentiable in `delays`, in the
-    corners `given` and in the `times` (t0, t, t_end)."""
+    """What is to be added to what elements see, for those that see t0 inside the step from t to t_end.
+
+    Differentiable in `delays`, in the corners `given` and in the `times` (t0, t, t_end).
+    """
     (rows, clock), (t0, t, t_end) = given, times
     h = t_end - t
     corner = (t0 + delays - t) / h
@@ -74,7 +76,7 @@ def pull_corners(bar: Inexact[Array, "nodes e"], memory: Memory, t, t_end, count
     """The cotangents of the inputs of `correction`, (delays, corners, times), given that of its result."""
     delays = problem.network.delays(problem.lags, problem.y0.size, t.dtype)
     inputs = (delays, corners(memory), (problem.t0, t, t_end))
-    function = lambda *inputs: correction(*inputs, problem.network.senders, method)
+    function = lambda delays, given, times: correction(delays, given, times, problem.network.senders, method)
     pulled = lambda: jax.vjp(function, *inputs)[1](bar)
     nothing = lambda: jax.tree.map(jnp.zeros_like, inputs)
     return lax.cond(unvmap_any(crosses(problem, t, t_end, count)), pulled, nothing)

@@ -5,11 +5,10 @@ numbers (for Tsit5). The first rows are the initial function, so that before and
 """
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Bool, Float, Inexact, Int
+from jaxtyping import Array, Float, Inexact, Int
 
 from .._method import Method, combine
 from .._past import Past

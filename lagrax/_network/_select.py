@@ -34,7 +34,7 @@ def prepared(term: DelayTerm, state: PyTree[Array]) -> DelayTerm:
         if not isinstance(lag, Elements) and not (type(lag) is Constant and lag.track):
             raise ValueError(
                 f"delays{jax.tree_util.keystr(path)} is a {type(given).__name__} beside a lagrax.Each of more than {FEW} "
-                "elements, expected numbers alone beside it: write what it reads as a state of its own, or use fewer elements"
+                "elements, expected numbers alone beside it: make what it reads a state of its own, or use fewer elements"
             )
     return DelayTerm(term.vector_field, jax.tree.unflatten(structure, lags))
 

@@ -11,10 +11,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Bool, Float, Inexact, Int
+from jaxtyping import Array, Bool, Float, Inexact
 
 from .._method import combine
-from .._method._step import Step, take_step, with_output_error
+from .._method._step import take_step, with_output_error
 from .._problem import Problem
 from .._setup import Setup
 from ._lookup import Lookup

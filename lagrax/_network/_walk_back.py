@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Bool, Float, Inexact, Int
+from jaxtyping import Array, Float, Inexact, Int
 
 from .._method import node_times
 from .._method._step import start_slope, take_step
@@ -30,7 +30,7 @@ SWEEPS = 64
 """How often a transposed step is repeated at most."""
 
 SETTLED, LOST = 64, 2.0**24
-"""The change of a cotangent, in roundings of it, at which the transposed sweeps stop, and that with which they have failed."""
+"""The change of a cotangent, in roundings of it, at which the transposed sweeps stop, and that with which they failed."""
 
 
 class Bars(eqx.Module):
@@ -41,9 +41,9 @@ class Bars(eqx.Module):
     t0: Float[Array, ""]
     row: Inexact[Array, "d powers"]
     rows: Inexact[Array, "places powers"]
-    clock: Float[Array, "rows 2"] | None
+    clock: Any
     delays: Float[Array, " e"]
-    times: Float[Array, "steps 2"] | None
+    times: Any
     problem: Any
 
 
@@ -54,7 +54,7 @@ class Seen(eqx.Module):
     inverse: Float[Array, "nodes e"]
     theta: Float[Array, "nodes e"]
     coefficients: Inexact[Array, "nodes e powers"]
-    within: Bool[Array, "nodes e"] | None
+    within: Any
 
 
 def walk_back(trajectory: Trajectory, given: Cotangents, problem: Problem, perturbed: Any, setup: Setup):
@@ -220,7 +220,7 @@ def _pulled(pull, bars: Bars, seen: Seen, problem: Problem):
     of r is replaced by v = w + G_rᵀ v (`_staged/_walk_back.py`)."""
     if seen.within is None:
         return pull((bars.y, bars.row))
-    senders, d = problem.network.senders, bars.y.size
+    senders = problem.network.senders
 
     def own_bar(z_bar):
         _, pull_own = jax.vjp(lambda c: polynomial(c, seen.theta), seen.coefficients)
