@@ -9,6 +9,7 @@ from .images import images
 from .long_runs import long_runs
 from .max_steps import max_steps
 from .moving import moving
+from .networks import networks
 from .neural_ode import neural_ode
 from .single import single
 from .spiral import spiral
@@ -28,6 +29,7 @@ COMPARISONS = {
     "single": Comparison(single, ("jitcdde",)),
     "sweep": Comparison(sweep, ("jitcdde",)),
     "moving": Comparison(moving, ("jitcdde",)),
+    "networks": Comparison(networks, ("jitcdde",)),
     "neural-ode": Comparison(neural_ode),
     "long-runs": Comparison(long_runs),
     "max-steps": Comparison(max_steps),

@@ -1,7 +1,8 @@
 """What the stages of a step see of the past: for every element the row that holds its time, and one component of it.
 
 Time only moves forwards, and so do the lookups: each search starts at the row that the last one ended in, for all elements
-at once. On the way back they move backwards, and are found again: to remember them would take a number per element and stage.
+at once. On the way back they move backwards, and are found again: to remember them would take a number for each
+element and stage.
 """
 
 import equinox as eqx
