@@ -1,5 +1,6 @@
-"""A hundred Kuramoto oscillators with a delay on every connection, as numbers: all programs solve this one. (NumPy alone, for
-a peer's environment has no lagrax.)
+"""A hundred Kuramoto oscillators with a delay on every connection, as numbers: all programs solve this one.
+
+(NumPy alone: a peer's environment has no lagrax.)
 
 θ_i' = ω_i + Σ_j w_ij sin(θ_j(t - τ_ij) - θ_i), delays between 0.3 and 1.5, of 10,000 possible connections 2,043 with weight.
 """

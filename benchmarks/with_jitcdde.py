@@ -83,7 +83,7 @@ class Kuramoto:
             self.equation.compile_C(simplify=False, do_cse=False, chunk_size=150, verbose=False)
 
     def __call__(self, t1: float, tolerance: float):
-        self.equation.set_integration_parameters(rtol=0, atol=tolerance, first_step=1e-3)
+        self.equation.set_integration_parameters(rtol=tolerance, atol=tolerance, first_step=1e-3)
         self.equation.purge_past()
         self.equation.constant_past(self.start)
         self.equation.adjust_diff()

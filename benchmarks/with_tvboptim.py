@@ -1,7 +1,7 @@
 """The Kuramoto network by tvboptim, in an environment of its own: a process that answers questions line by line.
 
-A question is `kind dt t1`, kind `frozen` (coupling held during a step, tvboptim's default) or `second` (its second-order mode);
-the answer is the final phases, one line.
+A question is `kind dt t1`, kind `frozen` (coupling held during a step, tvboptim's default) or `second` (its second-order
+mode); the answer is the final phases, one line.
 """
 
 import sys

@@ -144,11 +144,11 @@ def test_delays_of_zero_and_below_the_step(as_network):
     def field(t, y, z, weights):
         return (weights * jnp.tanh(z["each"])).sum(1) - y + 0.3 * z["fixed"] + jnp.sin(t)
 
-    def loss(tau, controller=dfx.PIDController(rtol=1e-9, atol=1e-9), dt0=None):
+    def loss(tau, controller=dfx.PIDController(rtol=1e-9, atol=1e-9), dt0=None, **options):
         delays = {"each": lx.Lag(lx.Each(tau), overlap=True, track=False), "fixed": 0.45}
         history = lambda t: jnp.array([1.0, 0.5, -0.4]) * jnp.exp(t)
         term = lx.DelayTerm(field, delays)
-        options = {"stepsize_controller": controller, "max_steps": 512}
+        options = {"stepsize_controller": controller, "max_steps": 512, **options}
         return jnp.sum(AIM * lx.ddesolve(term, dfx.Tsit5(), 0.0, 2.0, dt0, history, weights, **options).ys[0])
 
     expected = jax.jit(loss)(jnp.asarray(tau))
@@ -160,6 +160,10 @@ def test_delays_of_zero_and_below_the_step(as_network):
     at = lambda place, e: value(jnp.asarray(tau).at[place].add(e))
     for place in ((2, 0), (0, 1), (1, 2)):
         assert np.allclose(gradient[place], (at(place, 1e-6) - at(place, -1e-6)) / 2e-6, rtol=1e-6), place
+    with pytest.raises(ValueError, match="a network whose delays overlap with ForwardMode"):
+        jax.jvp(lambda tau: loss(tau, adjoint=lx.ForwardMode()), (jnp.asarray(tau),), (jnp.ones_like(tau),))
+    with pytest.raises(Exception, match="a network whose delays overlap is not possible"):
+        jax.jvp(jax.grad(fixed), (jnp.asarray(tau),), (jnp.ones_like(tau),))
     # A delay of zero can only grow. (It reads the stages, a short one their interpolant.)
     one_sided = (-3 * at((1, 1), 1e-5) + 4 * at((1, 1), 2e-5) - at((1, 1), 3e-5)) / 2e-5
     assert np.allclose(gradient[1, 1], one_sided, rtol=2e-2)

@@ -17,6 +17,7 @@ from .._method import combine
 from .._method._step import take_step, with_output_error
 from .._problem import Problem
 from .._setup import Setup
+from .._xla._compat import nondifferentiable
 from ._lookup import Lookup
 from ._memory import make_row, polynomial
 from ._network import read_components
@@ -58,7 +59,11 @@ def take_sweeps(carry: Any, slope, t_end, lookup: Lookup, seen: Inexact[Array, "
     if step.error is not None:
         # Not settled is an error without bound: the controller asks for a shorter step.
         step = eqx.tree_at(lambda s: s.error, step, jnp.where(settled, step.error, jnp.inf))
-    return step, row, count, settled
+    message = (
+        "forward-mode differentiation (jvp, jacfwd, hessian) of a network whose delays overlap is not possible: use jax.grad "
+        "with adjoint=lagrax.DiscreteAdjoint(), or delays that do not overlap."
+    )
+    return *nondifferentiable((step, row), msg=message), count, settled
 
 
 def _looks_within(carry: Any, lookup: Lookup, problem: Problem) -> Bool[Array, "nodes e"]:
