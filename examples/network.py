@@ -1,7 +1,7 @@
 """Learn how fast signals travel in a network of 90 nodes, from its activity: `python -m examples.network`.
 
 Ninety oscillators of about 40 Hz sit at random places of a brain-sized ball. All are connected, near ones more strongly, and
-a signal takes the distance over the velocity to arrive: 8,010 delays, all from one number. The example simulates 120 ms, adds
+a signal takes the distance over the velocity to arrive: 8,010 delays, from one number. The example simulates 120 ms, adds
 noise to what is seen of it, forgets the velocity and finds it again with the gradient through every delay. The figure,
 `out/network.png`, shows the network and the search. Ctrl-C draws what there is.
 """

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Inexact, PyTree, PyTreeDef
+from jaxtyping import Array, Bool, Float, Inexact, PyTree, PyTreeDef
 
 from ._lag import AbstractLag
 
@@ -41,23 +41,37 @@ class Problem(eqx.Module):
     lags: tuple[AbstractLag, ...] = ()
     network: Any = None
     """Which components the lags read, if there are arrays of delays among them (`_network/_network.py`)."""
+    sums: Any = None
+    """The integrals over the past that are computed at every stage (`_distributed/_sum.py`), if there are any."""
+    sound: Bool[Array, ""] | None = None
+    """Whether the integrals that start in the history are accurate, if there are any."""
+    chained: bool = eqx.field(static=True, default=False)
+    """Whether the state is a pair, of the user's state and of integrals over its past (`_distributed/`)."""
     tally: Any = None
     """A number that nothing depends on; the backward pass hands back its number of evaluations as the derivative."""
 
-    def field(self, t: Float[Array, ""], y: Inexact[Array, " d"], delayed: Inexact[Array, "..."]) -> Inexact[Array, " d"]:
-        """The vector field on flat states: (t, y, the n delayed states; of a network, the elements) to y'."""
+    def field(self, t: Float[Array, ""], y: Inexact[Array, " d"], delayed: Any) -> Inexact[Array, " d"]:
+        """The vector field on flat states: (t, y, the n delayed states, or a network's elements, as a pair with the sums if
+        there are any) to y'."""
+        states, sums = (delayed, None) if self.sums is None else delayed
         if self.network is None:
-            leaves = [self.unravel(z) for z in jnp.unstack(delayed)]
+            leaves = [self.unravel(z) for z in jnp.unstack(states)]
         else:
-            leaves = self.network.leaves(delayed, y, t.dtype, self)
+            leaves = self.network.leaves(states, y, t.dtype, self)
         past = jax.tree.unflatten(self.delay_structure, leaves)
+        if sums is not None:
+            past = (past, self.sums.trees(sums))
         return ravel(self.vector_field(t, self.unravel(y), past, self.args), y.dtype)
+
+    def state(self, y: Inexact[Array, " d"]) -> PyTree[Array]:
+        """The user's state."""
+        return self.unravel(y)[0] if self.chained else self.unravel(y)
 
     def looked_up(self, t: Float[Array, ""], y: Inexact[Array, " d"]) -> Float[Array, " n"]:
         """The times that the vector field looks back at from (t, y)."""
         if not self.lags:
             return t - self.delays
-        state = self.unravel(y)
+        state = self.state(y)
         return jnp.stack([jnp.asarray(lag.time(t, state, self.args), t.dtype) for lag in self.lags])
 
     def initial_function(self, times: Float[Array, " times"]) -> Inexact[Array, "times d"]:

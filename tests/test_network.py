@@ -261,6 +261,7 @@ WITH_ZEROS, WITH_NAN = np.where(np.eye(5) > 0, 0.0, 0.5), np.where(np.eye(5) > 0
         (lx.Each(FIVE + 0j), "dtype complex128, expected real"),
         (lx.Lag(lx.Each(FIVE), minimum=0.1), "has a minimum, expected none"),
         (lx.Derivative(lx.Each(FIVE)), "a Derivative of lagrax.Each"),
+        ((lx.Each(FIVE), lx.Integral(0.0, 1.0)), "a lagrax.Each beside a lagrax.Integral"),
         ((lx.Each(FIVE), lambda t, y, args: 1.0), "a Moving beside a lagrax.Each of more than 16 elements"),
     ],
 )

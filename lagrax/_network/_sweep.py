@@ -60,7 +60,7 @@ def take_sweeps(carry: Any, slope, t_end, lookup: Lookup, seen: Inexact[Array, "
         # Not settled is an error without bound: the controller asks for a shorter step.
         step = eqx.tree_at(lambda s: s.error, step, jnp.where(settled, step.error, jnp.inf))
     message = (
-        "forward-mode differentiation (jvp, jacfwd, hessian) of a network whose delays overlap is not possible: use jax.grad "
+        "forward-mode differentiation (jvp, hessian) of a network whose delays overlap is not possible: use jax.grad "
         "with adjoint=lagrax.DiscreteAdjoint(), or delays that do not overlap."
     )
     return *nondifferentiable((step, row), msg=message), count, settled

@@ -6,6 +6,8 @@ a step that runs over a kink is smooth all the same, and where it met the kink i
 (`_crossing.py`).
 """
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -17,6 +19,7 @@ from .._past import INITIAL_FUNCTION, Past, evaluate, evaluate_slope, split_rows
 from .._problem import Problem
 from .._xla._buffer import read_each
 from .._xla._compat import unvmap_any
+from .._xla._fold import any_of
 from .._xla._neighbours import previous
 from ._sources import Sources
 
@@ -35,24 +38,47 @@ class View(eqx.Module):
     open: Bool[Array, " n"]
     lower: Float[Array, " n"]
     upper: Float[Array, " n"]
+    pieces: Int[Array, " n"]
+    """The lags' pointers into the sources."""
+    start: Int[Array, ""]
+    """Which source is t0."""
+    tracked: tuple[bool, ...] = eqx.field(static=True)
+    overlaps: tuple[bool, ...] = eqx.field(static=True)
+
+    def of(self, lags: list[int]) -> "View":
+        """What some of the lags see."""
+        pick = lambda x: x[np.array(lags)]
+        where = lambda v: (v.first, v.last, v.initial, v.open, v.lower, v.upper, v.pieces)
+        picked = eqx.tree_at(where, self, [pick(x) for x in where(self)])
+        flags = {name: tuple(getattr(self, name)[i] for i in lags) for name in ("tracked", "overlaps")}
+        return dataclasses.replace(picked, **flags)
 
     def find(self, times: Float[Array, " n"], guesses: Int[Array, " n"], problem: Problem) -> Int[Array, " n"]:
         """The row that each lag reads, near its guess."""
-        tracked, overlaps = flags(problem)
+        tracked, overlaps = np.array(self.tracked), np.array(self.overlaps)
         times, starts = lax.stop_gradient(times), self.past.starts
-        number = jnp.clip(guesses, self.first, jnp.maximum(self.last, self.first))
-        ahead = lambda k: (k < self.last) & (read_each(starts, k + 1) <= times)
-        behind = lambda k: (k > self.first) & (read_each(starts, k) > times)
-        number = lax.while_loop(lambda k: jnp.any(ahead(k)), lambda k: k + ahead(k).astype(jnp.int32), number)
-        number = lax.while_loop(lambda k: jnp.any(behind(k)), lambda k: k - behind(k).astype(jnp.int32), number)
-        own = self.open & overlaps & ((times > self.t) | (self.first > self.last))
-        initial = jnp.where(tracked, self.initial, times < problem.t0)
+
+        def move(k):
+            ahead = (k < self.last) & (read_each(starts, k + 1) <= times)
+            behind = (k > self.first) & (read_each(starts, k) > times)
+            return jnp.where(ahead, 1, jnp.where(behind, -1, 0)).astype(jnp.int32)
+
+        guess = jnp.clip(guesses, self.first, jnp.maximum(self.last, self.first))
+        hunt = lambda carry: (carry[0] + carry[1], move(carry[0] + carry[1]))
+        number, _ = lax.while_loop(lambda carry: any_of(carry[1] != 0), hunt, (guess, move(guess)))
+        own = choose(overlaps, self.open & ((times > self.t) | (self.first > self.last)), jnp.zeros_like(self.open))
+        initial = choose(tracked, self.initial, times < problem.t0)
         return jnp.where(initial, INITIAL_FUNCTION, jnp.where(own, self.past.count, number))
 
 
 def frozen(tree: PyTree) -> PyTree:
     """The tree without derivatives."""
     return jax.tree.map(lambda x: lax.stop_gradient(x) if eqx.is_inexact_array(x) else x, tree)
+
+
+def choose(flags: np.ndarray, chosen: Array, other: Array) -> Array:
+    """`jnp.where` for flags known in advance: nothing is computed where all lags are alike."""
+    return chosen if np.all(flags) else jnp.where(flags, chosen, other) if np.any(flags) else other
 
 
 def flags(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
@@ -67,7 +93,7 @@ def slope_flags(problem: Problem) -> np.ndarray:
 
 def look_back(past: Past, sources: Sources, t: Float[Array, ""], problem: Problem) -> View:
     """The pieces of the past that the lags read from time t on."""
-    tracked, _ = flags(problem)
+    tracked, overlaps = flags(problem)
     pointers, end = sources.pointers, past.count - 1
     lower, upper = lax.stop_gradient(sources.bounds())
     is_open = pointers >= sources.size
@@ -76,12 +102,16 @@ def look_back(past: Past, sources: Sources, t: Float[Array, ""], problem: Proble
     return View(
         past=past,
         t=lax.stop_gradient(t),
-        first=jnp.where(tracked, first, 0),
-        last=jnp.where(tracked, last, end),
+        first=choose(tracked, first, jnp.zeros_like(first)),
+        last=choose(tracked, last, jnp.full_like(last, end)),
         initial=pointers <= sources.start,
-        open=is_open | ~tracked,
-        lower=jnp.where(tracked, lower, -jnp.inf),
-        upper=jnp.where(tracked, upper, jnp.inf),
+        open=choose(tracked, is_open, jnp.ones_like(is_open)),
+        lower=choose(tracked, lower, jnp.full_like(lower, -jnp.inf)),
+        upper=choose(tracked, upper, jnp.full_like(upper, jnp.inf)),
+        pieces=pointers,
+        start=sources.start,
+        tracked=tuple(map(bool, tracked)),
+        overlaps=tuple(map(bool, overlaps)),
     )
 
 
@@ -97,7 +127,7 @@ def delayed_states(
     like = (problem.y0.dtype, problem.y0.size)
     past, reads_slope = evaluate(*split_rows(rows), times, *like), slope_flags(problem)
     if any(reads_slope):
-        past = jnp.where(reads_slope[:, None], evaluate_slope(*split_rows(rows), times, *like), past)
+        past = choose(reads_slope[:, None], evaluate_slope(*split_rows(rows), times, *like), past)
     is_initial = links == INITIAL_FUNCTION
     if callable(problem.history):
         before = lax.cond(
@@ -106,7 +136,8 @@ def delayed_states(
             lambda: jnp.zeros_like(past),
         )
     else:
-        before = jnp.where(reads_slope[:, None], 0, jnp.broadcast_to(problem.history, past.shape))
+        states = jnp.broadcast_to(problem.history, past.shape)
+        before = choose(reads_slope[:, None], jnp.zeros_like(states), states)
     return jnp.where(is_initial[:, None], before, past)
 
 

@@ -18,11 +18,15 @@ from jaxtyping import Array, Bool, Float, Inexact, Int
 
 from .._method import combine, node_times
 from .._method._step import implicit_step, output_error
-from .._past import evaluate, make_row, split_rows
+from .._past import INITIAL_FUNCTION, evaluate, make_row, split_rows
 from .._problem import Problem
 from .._setup import Setup
+from .._xla._buffer import read
+from .._xla._compat import unvmap_any
+from .._xla._fold import any_of, fold, largest
 from .._xla._neighbours import inside, just_after
-from ._lookup import View, delayed_states, flags, slope_flags
+from ._lookup import View, choose, delayed_states, flags, slope_flags
+from ._sums import edge_links, history_sums, own_sums, row_sums
 
 SWEEPS, FIXED_SWEEPS = 10, 50
 """How often a step is repeated at most, with adaptive steps (which can be made shorter) and with fixed ones."""
@@ -31,6 +35,9 @@ TANGENT_SWEEPS = 16
 """How many sweeps are differentiated in forward mode, from the point to which they converged: each gains a factor, about ten
 where ten sweeps suffice."""
 
+
+SLOPE_SWEEPS = 64
+"""How often the slope at the start of a step is repeated where it depends on itself, which is rare and cheap."""
 
 LOST = 1e-3
 """The change of a tangent, as a share of it, with which they have failed after these."""
@@ -63,7 +70,12 @@ def take_sweeps(
     problem: Problem, setup: Setup, view: View, start: Start, t_end, guess: Inexact[Array, " row"], scale
 ) -> Sweep:
     """The step from `start` to t_end. Sweeps stop where its coefficients change by less than `scale`."""
-    inputs = (problem, view, start, t_end)
+    sums = (
+        sums_of_past(problem, setup, view, start, node_times(setup.method, start.t, t_end), t_end)
+        if problem.sums is not None
+        else None
+    )
+    inputs = (problem, view, start, t_end, sums)
     if not any(flags(problem)[1]):
         return sweep_once(setup, inputs, guess)
     return _converge(inputs, guess, scale, setup)
@@ -78,8 +90,8 @@ def _converge(inputs, guess, scale, setup: Setup) -> Sweep:
         sweep, change = carry
         new = sweep_once(setup, inputs, sweep.row)
         difference = jnp.abs(new.row - sweep.row)[2:].reshape(-1, d).real
-        new_change = jnp.max(jnp.sum(difference, axis=0) / scale)
-        into_itself = jnp.any(new.links == number)
+        new_change = largest(fold(jnp.add, difference) / scale)
+        into_itself = any_of(new.links == number)
         settled = new.converged & (~into_itself | (new_change <= 1))
         new = eqx.tree_at(lambda s: (s.count, s.converged), new, (sweep.count + 1, settled))
         # A change that grows, or is not a number, will not settle.
@@ -120,13 +132,15 @@ def _converge_jvp(primals, tangents):
 
 def sweep_once(setup: Setup, inputs: tuple, own: Inexact[Array, " row"]) -> Sweep:
     """One sweep, whose stages see the step itself as `own`."""
-    problem, view, start, t_end = inputs
+    problem, view, start, t_end, sums = inputs
+    number = view.past.count
 
     def look(stage, t, y, guesses):
         times = problem.looked_up(t, y)
         links = view.find(times, guesses, problem)
-        rows = jnp.where((links == view.past.count)[:, None], own[None], view.past.read(links))
-        return delayed_states(problem, times, links, rows, view.lower, view.upper), links
+        rows = jnp.where((links == number)[:, None], own[None], view.past.read(links))
+        delayed = delayed_states(problem, times, links, rows, view.lower, view.upper)
+        return with_sums(problem, setup, delayed, sums, (own, number), start.t, t_end, stage, t, links), links
 
     return run_stages(problem, setup, start, t_end, look, own.dtype)
 
@@ -190,16 +204,61 @@ def _implicit_stages(problem: Problem, setup: Setup, start: Start, t_end, look: 
     )
 
 
-def start_at(problem: Problem, view: View, t, y, guesses: Int[Array, " n"]) -> Start:
+def start_at(problem: Problem, setup: Setup, view: View, t, y, guesses: Int[Array, " n"]) -> Start:
     """The start of a step at (t, y). The step itself, seen from its start, is y."""
-    times = problem.looked_up(just_after(t), y)
+    times, count = problem.looked_up(just_after(t), y), view.past.count
     links = view.find(times, guesses, problem)
-    itself = links == view.past.count
-    # (A derivative at the start itself is taken from the row before.)
-    rows = view.past.read(jnp.where(itself, view.past.count - 1, links))
-    delayed = delayed_states(problem, times, links, rows, view.lower, view.upper)
-    delayed = jnp.where((itself & ~slope_flags(problem))[:, None], y[None], delayed)
-    return Start(t, y, problem.field(just_after(t), y, delayed), links, guesses)
+    itself = links == count
+    rows = view.past.read(jnp.where(itself, count - 1, links))
+    sources = jnp.where(itself & (count == 0), INITIAL_FUNCTION, links)
+    delayed = delayed_states(problem, times, sources, rows, view.lower, view.upper)
+    reads_slope = slope_flags(problem)
+    plain = choose(reads_slope, jnp.zeros_like(itself), itself)
+    delayed = jnp.where(plain[:, None], y[None], delayed)
+    sums = None
+    if problem.sums is not None:
+        before = Start(t, y, jnp.zeros_like(y), links, guesses)
+        sums = sums_of_past(problem, setup, view, before, just_after(t)[None], t)[0]
+    field = lambda delayed: problem.field(just_after(t), y, delayed if sums is None else (delayed, sums))
+    if not np.any(reads_slope & flags(problem)[1]):
+        return Start(t, y, field(delayed), links, guesses)
+    own = (itself & reads_slope)[:, None]
+    slope = lax.cond(unvmap_any(any_of(own)), lambda: _own_slope(field, delayed, own), lambda: field(delayed))
+    return Start(t, y, slope, links, guesses)
+
+
+def _own_slope(field: Callable, delayed: Inexact[Array, "n d"], own: Bool[Array, "n 1"]) -> Inexact[Array, " d"]:
+    """The slope at the start of a step that its own derivative enters: where the delay of a derivative vanishes.
+
+    Repeated from what the step before (or the initial function) ended with, as sweeps are; NaN if it does not settle.
+    """
+    again = lambda _, slope: field(jnp.where(own, slope[None], delayed))
+    slope = lax.fori_loop(0, SLOPE_SWEEPS, again, field(delayed))
+    last = again(0, slope)
+    size = largest(jnp.abs(last))
+    lost = largest(jnp.abs(last - slope)) > 1e5 * jnp.finfo(size.dtype).eps * size
+    return jnp.where(lost, jnp.nan, last)
+
+
+def sums_of_past(problem: Problem, setup: Setup, view: View, start: Start, times: Float[Array, " nodes"], t_end):
+    """What the integrals over the past have of the history and of the rows, seen from several times of a step."""
+    times = inside(times, start.t, t_end)
+    links = lax.stop_gradient(edge_links(problem, view, times, start.guesses))
+    past = row_sums(problem, view.past.rows, view.past.count, start.t, times, links, setup.method.order)
+    return past + history_sums(problem, times, links, view.pieces, view.start)
+
+
+def with_sums(problem: Problem, setup: Setup, delayed, sums, own: tuple, start, t_end, stage, t, links):
+    """The delayed states that a stage sees, together with the sums if there are any: `sums` are those over the past at all
+    nodes, `own` is the row of the step and its number."""
+    if problem.sums is None:
+        return delayed
+    method, (row, number) = setup.method, own
+    if method.implicit:  # which asks at times of its own, at its nodes and at the probe
+        node = jnp.argmin(jnp.abs(node_times(method, start, t_end) - t)).astype(jnp.int32)
+    else:
+        node = jnp.asarray(method.node_of, jnp.int32)[stage]
+    return delayed, read(sums, node) + own_sums(problem, row, start, t, links, number, method.order)
 
 
 def continued(row: Inexact[Array, " row"], start: Start, t_end, smooth: Bool[Array, ""]) -> Inexact[Array, " row"]:
