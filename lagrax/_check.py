@@ -39,7 +39,7 @@ def check_lags(lags: Any) -> None:
         raise ValueError("got no delays, expected at least one: for an equation without delay use diffrax.diffeqsolve")
     if any(isinstance(lag, Integral) for _, lag in leaves) and any(isinstance(lag, Each) for _, lag in leaves):
         raise ValueError(
-            "got a lagrax.Each beside a lagrax.Integral, expected one or the other: write the integral as a state of its own, "
+            "got a lagrax.Each beside a lagrax.Integral, expected one or the other: make the integral a state of its own, "
             "which a delay may read"
         )
     for path, lag in leaves:
