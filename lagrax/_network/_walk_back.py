@@ -146,13 +146,7 @@ def _step_back(i, active, pointers: Int[Array, " e"], bars: Bars, memory: Memory
     seen = _look_again(number, t, t_end, pointers, memory, problem, setup)
     moving = bars.clock is not None
 
-    def step(times, y, z, variables):
-        """(The end of step i, its row)."""
-        problem, (t, t_end) = eqx.combine(variables, constants), times
-        slope = start_slope(problem, t, y, z)
-        step = take_step(setup.solver, setup.method, problem, t, t_end, y, slope, z)
-        return step.y_end, make_row(setup.method, y, step.increments)
-
+    step = lambda times, y, z, variables: _replay(times, y, z, eqx.combine(variables, constants), setup)
     here = _delays(problem) == 0
     z = polynomial(seen.coefficients, seen.theta)
     z = jnp.where(here, 0, z) if problem.network.overlaps else z
@@ -201,6 +195,14 @@ def _step_back(i, active, pointers: Int[Array, " e"], bars: Bars, memory: Memory
         problem=jax.tree.map(jnp.add, bars.problem, variables_bar),
     )
     return jnp.where(active, seen.links[0], pointers), new
+
+
+def _replay(times, y: Inexact[Array, " d"], z: Inexact[Array, "nodes e"], problem: Problem, setup: Setup):
+    """(The end of a step, its row), given what its elements saw."""
+    t, t_end = times
+    slope = start_slope(problem, t, y, z)
+    step = take_step(setup.solver, setup.method, problem, t, t_end, y, slope, z)
+    return step.y_end, make_row(setup.method, y, step.increments)
 
 
 def _look_again(number, t, t_end, pointers, memory: Memory, problem: Problem, setup: Setup) -> Seen:
