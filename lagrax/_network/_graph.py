@@ -28,8 +28,7 @@ class Graph(eqx.Module):
     - `senders`, `receivers`: for a list, the nodes (integers from 0) that connections come from and lead to.
     - `nodes`: for a list, how many nodes there are.
 
-    A matrix computes all N² connections, whether they have weight or not; a list only those in it, each at about one and a
-    half times the cost.
+    A matrix computes all N² connections, whether they have weight or not; a list only those in it.
 
     ```python
     graph = lagrax.Graph(weights, lengths / velocity)
