@@ -28,6 +28,8 @@ from ._check import (
 )
 from ._distributed import Given, WithIntegrals, expand, of_states, with_integrals
 from ._lag import AbstractLag, are_planned, is_lag
+from ._network._network import network_of
+from ._network._select import prepared
 from ._output._dense import DenseSolution
 from ._output._event import locate_event
 from ._output._results import RESULTS, failed
@@ -119,10 +121,13 @@ def ddesolve(
     # Plain floats become arrays here: as they are, each new value would be compiled anew.
     arrays = _with_arrays((term, t0, t1, dt0, args, jump_ts))
     past = history if callable(history) else _with_arrays(history)
+    state = _initial_state(past, y0, arrays[1])
+    term = prepared(arrays[0], state)
     call = Call(
-        *arrays,
+        term,
+        *arrays[1:],
         history=past,
-        state=_initial_state(past, y0, arrays[1]),
+        state=state,
         solver=solver,
         controller=stepsize_controller,
         adjoint=adjoint.prepared(t0, t1, term.lags()),
@@ -198,6 +203,9 @@ def _make_problem(call: Call) -> Problem:
     lags, structure = jax.tree.flatten(call.term.lags(), is_leaf=is_lag)
     planned = are_planned(lags)
     delays = [lag.delay for lag in lags] if planned else []
+    network = network_of(lags, sum(leaf.size for leaf in jax.tree.leaves(call.state)))
+    if network is not None:
+        delays = jax.tree.leaves(eqx.filter(lags, eqx.is_inexact_array))
     dtype = _time_dtype(call.state, call.t0, call.t1, call.dt0, *delays)
     time = lambda t: jnp.asarray(t, dtype)
     t0, args = time(call.t0), call.args
@@ -208,7 +216,8 @@ def _make_problem(call: Call) -> Problem:
     past = _history_function(history)
     with jax.numpy_dtype_promotion("standard"):
         y0, unravel = ravel_pytree(state)
-    delayed = jax.tree.unflatten(structure, [state] * len(lags))
+    whole = [state] * len(lags)
+    delayed = jax.tree.unflatten(structure, whole if network is None else network.examples(whole))
     if sums is not None:
         delayed = (delayed, sums.trees(sums.at_start))
     check_vector_field(call.term.vector_field, t0, state, delayed, args)
@@ -226,7 +235,8 @@ def _make_problem(call: Call) -> Problem:
         unravel=unravel,
         delay_structure=structure,
         may_jump=call.y0_given or past is not None,
-        lags=() if planned else tuple(_converted(call.term, t0, call.state, args)),
+        lags=() if planned else tuple(lags if network is not None else _converted(call.term, t0, call.state, args)),
+        network=network,
         sums=sums,
         sound=sound,
         chained=state is not call.state,

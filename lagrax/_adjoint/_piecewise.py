@@ -54,7 +54,7 @@ class PiecewiseAdjoint(AbstractAdjoint):
     def check(self, problem, setup, saveat):
         refuse = "got {} with PiecewiseAdjoint, expected {}: pass adjoint=lagrax.DiscreteAdjoint() or ContinuousAdjoint()"
         for wrong, given, expected in (
-            (bool(problem.lags), "a delay that moves or overlaps", "a constant one"),
+            (bool(problem.lags), "a delay that moves or overlaps (or is one of many)", "a constant one"),
             (problem.delays.size > 1, f"{problem.delays.size} delays", "one"),
             (callable(problem.history), "a history that is a function", "a constant one"),
             (problem.jump_ts.size > 0, "jump_ts", "a smooth vector field"),
