@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Inexact, PyTree, PyTreeDef
+from jaxtyping import Array, Bool, Float, Inexact, PyTree, PyTreeDef
 
 from ._lag import AbstractLag
 
@@ -39,13 +39,26 @@ class Problem(eqx.Module):
     impulsive: bool = eqx.field(static=True, default=False)
     """Whether what a delay looks back at may itself be discontinuous at `jump_ts` after t0, not only its derivative."""
     lags: tuple[AbstractLag, ...] = ()
+    sums: Any = None
+    """The integrals over the past that are computed at every stage (`_distributed/_sum.py`), if there are any."""
+    sound: Bool[Array, ""] | None = None
+    """Whether the integrals that start in the history are accurate, if there are any."""
+    chained: bool = eqx.field(static=True, default=False)
+    """Whether the state is a pair, of the user's state and of integrals over its past (`_distributed/`)."""
     tally: Any = None
     """A number that nothing depends on; the backward pass hands back its number of evaluations as the derivative."""
 
-    def field(self, t: Float[Array, ""], y: Inexact[Array, " d"], delayed: Inexact[Array, "n d"]) -> Inexact[Array, " d"]:
-        """The vector field on flat states: (t, y, the n delayed states) to y'."""
-        past = jax.tree.unflatten(self.delay_structure, [self.unravel(z) for z in jnp.unstack(delayed)])
+    def field(self, t: Float[Array, ""], y: Inexact[Array, " d"], delayed: Any) -> Inexact[Array, " d"]:
+        """The vector field on flat states: (t, y, the n delayed states, as a pair with the sums if there are any) to y'."""
+        states, sums = (delayed, None) if self.sums is None else delayed
+        past = jax.tree.unflatten(self.delay_structure, [self.unravel(z) for z in jnp.unstack(states)])
+        if sums is not None:
+            past = (past, self.sums.trees(sums))
         return ravel(self.vector_field(t, self.unravel(y), past, self.args), y.dtype)
+
+    def state(self, y: Inexact[Array, " d"]) -> PyTree[Array]:
+        """The user's state."""
+        return self.unravel(y)[0] if self.chained else self.unravel(y)
 
     def looked_up(self, t: Float[Array, ""], y: Inexact[Array, " d"]) -> Float[Array, " n"]:
         """The times that the vector field looks back at from (t, y)."""
