@@ -98,7 +98,7 @@ def _check_integral(name: str, integral: Any) -> None:
                 "kernel=lagrax.Gamma(shape, rate), or a finite bound"
             )
         return
-    if not callable(kernel):
+    if not callable(kernel) or isinstance(kernel, type):
         given = f"the class {kernel.__name__}" if isinstance(kernel, type) else f"a {type(kernel).__name__}"
         raise ValueError(f"{name}.kernel is {given}, expected Uniform(), Gamma(shape, rate) or a function of s")
     if upper is not None and np.isinf(upper):

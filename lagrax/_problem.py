@@ -64,7 +64,7 @@ class Problem(eqx.Module):
         """The times that the vector field looks back at from (t, y)."""
         if not self.lags:
             return t - self.delays
-        state = self.unravel(y)
+        state = self.state(y)
         return jnp.stack([jnp.asarray(lag.time(t, state, self.args), t.dtype) for lag in self.lags])
 
     def initial_function(self, times: Float[Array, " times"]) -> Inexact[Array, "times d"]:

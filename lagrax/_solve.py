@@ -226,7 +226,7 @@ def _make_problem(call: Call) -> Problem:
         unravel=unravel,
         delay_structure=structure,
         may_jump=call.y0_given or past is not None,
-        lags=() if planned else tuple(_converted(call.term, t0, state, args)),
+        lags=() if planned else tuple(_converted(call.term, t0, call.state, args)),
         sums=sums,
         sound=sound,
         chained=state is not call.state,

@@ -60,7 +60,7 @@ class Gamma(AbstractKernel):
     - `rate`: a positive number, one over the units of time. Differentiable.
     """
 
-    shape: int = eqx.field(static=True)
+    shape: Any = eqx.field(static=True)
     rate: Any
 
     def __check_init__(self):

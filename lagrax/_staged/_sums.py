@@ -117,7 +117,9 @@ def _history_share(problem: Problem, t, links: Int[Array, " n"], pieces, start) 
         a = jnp.where(number == first, t - far, jnp.where(counts, starts, problem.t0))
         b = jnp.where(counts, jnp.where(ends & (number == last), t - near, known), a)
         a = jnp.where(counts, a, b)
-        return jnp.sum(jax.vmap(lambda *piece: _panels(one, problem, t, piece, panels))(a, b, starts, known), axis=0)
+        # (What does not count is nothing times a value, which must be a number.)
+        limits = (jnp.where(counts, starts, -jnp.inf), jnp.where(counts, known, problem.t0))
+        return jnp.sum(jax.vmap(lambda *piece: _panels(one, problem, t, piece, panels))(a, b, *limits), axis=0)
 
     return jnp.concatenate([sum(stretch(one, *window) for window in one.windows) for one in problem.sums.parts])
 

@@ -7,7 +7,6 @@ special case.
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import diffrax as dfx
 import equinox as eqx
@@ -216,11 +215,11 @@ def start_at(problem: Problem, setup: Setup, view: View, t, y, guesses: Int[Arra
     reads_slope = slope_flags(problem)
     plain = choose(reads_slope, jnp.zeros_like(itself), itself)
     delayed = jnp.where(plain[:, None], y[None], delayed)
-    sums: Any = None
+    sums = None
     if problem.sums is not None:
         before = Start(t, y, jnp.zeros_like(y), links, guesses)
         sums = sums_of_past(problem, setup, view, before, just_after(t)[None], t)[0]
-    field = lambda states: problem.field(just_after(t), y, states if sums is None else (states, sums))
+    field = lambda delayed: problem.field(just_after(t), y, delayed if sums is None else (delayed, sums))
     if not np.any(reads_slope & flags(problem)[1]):
         return Start(t, y, field(delayed), links, guesses)
     own = (itself & reads_slope)[:, None]
