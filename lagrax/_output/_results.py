@@ -26,7 +26,7 @@ class RESULTS(dfx.RESULTS):
     )
     no_convergence = (
         "The iteration of a step that is longer than a delay did not converge: pass a smaller dt0, or adaptive steps with a "
-        "PIDController."
+        "PIDController. (Where the delay of a derivative vanishes, it does not if the field depends on it too strongly.)"
     )
     bad_times = "t1 is not after t0, or one of them is not finite: a delay equation is solved forwards, from t0 to t1 > t0."
     bad_intervals = "`num_intervals` of the adjoint is not (t1 - t0)/delay rounded up: pass that number."
