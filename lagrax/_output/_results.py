@@ -26,7 +26,7 @@ class RESULTS(dfx.RESULTS):
     )
     no_convergence = (
         "The iteration of a step that is longer than a delay did not converge: pass a smaller dt0, or adaptive steps with a "
-        "PIDController."
+        "PIDController. (Where the delay of a derivative vanishes, it does not if the field depends on it too strongly.)"
     )
     bad_selection = (
         "The `of` of a lagrax.Each computes, where it may only select components of the state: compute with what it selects "
