@@ -23,6 +23,8 @@ class DelayTerm(eqx.Module):
         - a [`lagrax.At`][], for the looked-up time itself;
         - a [`lagrax.Each`][], an array of delays for single components, for networks;
         - a [`lagrax.Lag`][] around any of these, with options;
+        - a [`lagrax.Derivative`][] around any of these, for the derivative of the state there;
+        - a [`lagrax.Integral`][] over the past;
         - a callable module without arguments (a learnable delay), called for its value.
 
       All are differentiable, in what they close over too.
