@@ -114,3 +114,16 @@ def test_lanes_of_gradients():
     gradient = jax.grad(_end(STATE, 1e-6))
     alone = [jax.jit(gradient)(p) for p in parameters]
     assert np.allclose(jax.jit(jax.vmap(gradient))(parameters), np.stack(alone), rtol=1e-10)
+
+
+@pytest.mark.parametrize("adjoint", [lx.DiscreteAdjoint(), pytest.param(lx.ForwardMode(), marks=pytest.mark.slow)])
+def test_the_derivative_with_respect_to_a_delay_of_zero(adjoint):
+    """y' = -y(t - τ) is y' = -(1 + τ) y to first order; y at the start of a step moves with the time looked at, too."""
+
+    def end(delay):
+        term = lx.DelayTerm(lambda t, y, z, args: -z, lx.Lag(delay, overlap=True))
+        controller = dfx.PIDController(1e-9, 1e-9)
+        return lx.ddesolve(term, dfx.Tsit5(), 0.0, 1.0, None, 1.0, stepsize_controller=controller, adjoint=adjoint).ys[0]
+
+    slope = jax.jacfwd(end)(0.0) if isinstance(adjoint, lx.ForwardMode) else jax.grad(end)(0.0)
+    assert abs(slope + np.exp(-1)) < 1e-8

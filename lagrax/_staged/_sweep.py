@@ -220,7 +220,13 @@ def start_at(problem: Problem, setup: Setup, view: View, t, y, guesses: Int[Arra
         before = Start(t, y, jnp.zeros_like(y), links, guesses)
         sums = sums_of_past(problem, setup, view, before, just_after(t)[None], t)[0]
     field = lambda delayed: problem.field(just_after(t), y, delayed if sums is None else (delayed, sums))
-    if not np.any(reads_slope & flags(problem)[1]):
+    overlaps = flags(problem)[1]
+    if not np.any(overlaps):
+        return Start(t, y, field(delayed), links, guesses)
+    # Where the step itself is looked at, from its start, that is y, but moves with the time looked at.
+    moves = (times - lax.stop_gradient(times)).astype(y.dtype)[:, None]
+    delayed = jnp.where(plain[:, None], delayed + moves * lax.stop_gradient(field(delayed))[None], delayed)
+    if not np.any(reads_slope & overlaps):
         return Start(t, y, field(delayed), links, guesses)
     own = (itself & reads_slope)[:, None]
     slope = lax.cond(unvmap_any(any_of(own)), lambda: _own_slope(field, delayed, own), lambda: field(delayed))

@@ -31,7 +31,7 @@ from .._xla._compat import unvmap_max
 from .._xla._kernel import in_one_kernel
 from .._xla._neighbours import inside, just_after
 from ._crossing import miss_at
-from ._lookup import delayed_states, flags, slope_flags
+from ._lookup import delayed_states, flags
 from ._record import Note
 from ._sources import Sources
 from ._sums import history_sums, pull_rows, row_sums
@@ -223,7 +223,6 @@ def _replay(times, y, own, rows: Inexact[Array, "stages n row"], problem: Proble
         return with_sums(problem, setup, delayed, sums, (own, i), t, t_end, stage, s, links), links
 
     delayed, links = states(0, just_after(t), y)
-    delayed = jnp.where(((links == i) & ~slope_flags(problem))[:, None], y[None], delayed)
     delayed = with_sums(problem, setup, delayed, sums, (own, i), t, t_end, 0, just_after(t), links)
     start = Start(t, y, problem.field(just_after(t), y, delayed), links, links)
     sweep = run_stages(problem, setup, start, t_end, look, own.dtype)
