@@ -7,9 +7,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Inexact, PyTree, PyTreeDef
+from jax import lax
+from jaxtyping import Array, Float, Inexact, Int, PyTree, PyTreeDef
 
 from ._lag import AbstractLag
+from ._xla._compat import unvmap_any
 
 
 class Problem(eqx.Module):
@@ -39,6 +41,8 @@ class Problem(eqx.Module):
     impulsive: bool = eqx.field(static=True, default=False)
     """Whether what a delay looks back at may itself be discontinuous at `jump_ts` after t0, not only its derivative."""
     lags: tuple[AbstractLag, ...] = ()
+    kicks: Any = None
+    """Which of `jump_ts` are kicks of the state, and how it is kicked (`_impulses.py`); None if there are none."""
     tally: Any = None
     """A number that nothing depends on; the backward pass hands back its number of evaluations as the derivative."""
 
@@ -53,6 +57,19 @@ class Problem(eqx.Module):
             return t - self.delays
         state = self.unravel(y)
         return jnp.stack([jnp.asarray(lag.time(t, state, self.args), t.dtype) for lag in self.lags])
+
+    def kicked(self, jump: Int[Array, ""], t: Float[Array, ""], y: Inexact[Array, " d"]) -> Inexact[Array, " d"]:
+        """The state behind declared jump number `jump`: another one than y if that is a kick."""
+        is_kick = self.kicks.are(jump)
+        kick = lambda: ravel(self.kicks.apply(jump, t, self.unravel(y), self.args), y.dtype)
+        return lax.cond(unvmap_any(is_kick), lambda: jnp.where(is_kick, kick(), y), lambda: y)
+
+    def jumps_before(self) -> Int[Array, ""]:
+        """How many of the declared jumps are over when the solve starts: a kick at t0 is not."""
+        if self.kicks is None:
+            return jnp.sum(self.jump_ts <= self.t0, dtype=jnp.int32)
+        over = jnp.where(self.kicks.numbers >= 0, self.jump_ts < self.t0, self.jump_ts <= self.t0)
+        return jnp.sum(over, dtype=jnp.int32)
 
     def initial_function(self, times: Float[Array, " times"]) -> Inexact[Array, "times d"]:
         """The history at several times before t0."""

@@ -1,5 +1,6 @@
 """`ddesolve`: check the input, lay the problem out flat, integrate, save."""
 
+import dataclasses
 import operator
 from typing import Any
 
@@ -26,6 +27,7 @@ from ._check import (
     check_vector_field,
     concrete,
 )
+from ._impulses import Impulses, check_impulses, make_kicks
 from ._lag import AbstractLag, are_planned, is_lag
 from ._output._dense import DenseSolution
 from ._output._event import locate_event
@@ -56,6 +58,7 @@ def ddesolve(
     stepsize_controller: dfx.AbstractStepSizeController = dfx.PIDController(rtol=1e-3, atol=1e-6),
     adjoint: AbstractAdjoint = DiscreteAdjoint(),
     jump_ts: Any = None,
+    impulses: Impulses | None = None,
     event: dfx.Event | None = None,
     max_steps: int | None = 4096,
     throw: bool = True,
@@ -85,6 +88,7 @@ def ddesolve(
       [`lagrax.ContinuousAdjoint`][] and [`lagrax.PiecewiseAdjoint`][].
     - `jump_ts`: times at which the vector field jumps, or (before t0) the history jumps or kinks. Differentiable. Steps end
       just before a jump and start just after it.
+    - `impulses`: [`lagrax.Impulses`][], times at which the state itself is kicked. Differentiable.
     - `event`: a `diffrax.Event` that stops the solve when its condition comes true or crosses zero.
     - `max_steps`: how many steps may be attempted; also the size of the memory for the history.
     - `throw`: whether failure raises an error; if not, look at `result` of the solution.
@@ -109,11 +113,13 @@ def ddesolve(
     check_lags(term.lags())
     check_times(t0, t1, dt0, saveat, max_steps)
     check_jumps(jump_ts)
+    if impulses is not None:
+        check_impulses(impulses, t0, t1)
     check_steps(solver, stepsize_controller, dt0)
     if isinstance(history, dfx.Solution):
         check_continued(history, t0)
     # Plain floats become arrays here: as they are, each new value would be compiled anew.
-    arrays = _with_arrays((term, t0, t1, dt0, args, jump_ts))
+    arrays = _with_arrays((term, t0, t1, dt0, args, jump_ts, impulses))
     past = history if callable(history) else _with_arrays(history)
     call = Call(
         *arrays,
@@ -150,6 +156,7 @@ class Call(eqx.Module):
     dt0: Any
     args: PyTree
     jump_ts: Any
+    impulses: Impulses | None
     history: Any
     state: PyTree[Array]
     solver: dfx.AbstractSolver
@@ -173,7 +180,7 @@ def _solve(call: Call) -> tuple[dfx.Solution, Bool[Array, ""]]:
     problem = _make_problem(call)
     keep = Keep(
         output=call.output,
-        steps=call.event is not None or call.saveat.dense or any(sub.ts is not None or sub.steps for sub in call.subs),
+        steps=call.event is not None or call.saveat.dense or any(_reads_steps(sub, call) for sub in call.subs),
         derivatives=any(lag.reads_slope for lag in problem.lags),
     )
     # A step has no derivative: what the mesh does is frozen.
@@ -201,7 +208,7 @@ def _make_problem(call: Call) -> Problem:
         y0, unravel = ravel_pytree(call.state)
     delayed = jax.tree.unflatten(structure, [call.state] * len(lags))
     check_vector_field(call.term.vector_field, t0, call.state, delayed, args)
-    return Problem(
+    problem = Problem(
         vector_field=with_closure(call.term.vector_field, t0, call.state, delayed, args),
         args=args,
         delays=jnp.stack([time(delay) for delay in delays]) if planned else jnp.zeros(0, dtype),
@@ -217,6 +224,10 @@ def _make_problem(call: Call) -> Problem:
         may_jump=call.y0_given or past is not None,
         lags=() if planned else tuple(_converted(call.term, t0, call.state, args)),
     )
+    if call.impulses is None or not len(call.impulses.ts):
+        return problem
+    jump_ts, kicks = make_kicks(call.impulses, problem.jump_ts, t0, call.state, args)
+    return dataclasses.replace(problem, jump_ts=jump_ts, kicks=kicks)
 
 
 def _converted(term: DelayTerm, t: Float[Array, ""], state: PyTree, args: PyTree) -> list[AbstractLag]:
@@ -289,6 +300,11 @@ def _subs(saveat: dfx.SaveAt) -> list[dfx.SubSaveAt]:
     return jax.tree.leaves(saveat.subs, is_leaf=lambda x: isinstance(x, dfx.SubSaveAt))
 
 
+def _reads_steps(sub: dfx.SubSaveAt, call: Call) -> bool:
+    """Whether steps are read to save what is wanted. (The state at t0 may be kicked.)"""
+    return sub.ts is not None or bool(sub.steps) or (sub.t0 and call.impulses is not None)
+
+
 def _reads_output(term: DelayTerm, t0: Any, t1: Any, saveat: dfx.SaveAt) -> bool:
     """Whether any state between mesh points is read. The paper's image models (T = τ) look at nothing but their input:
     rows without interpolant take a fifth of the memory."""
@@ -329,7 +345,8 @@ def _finish(
     ts, ys = (None, None) if saveat.subs is None else save(saveat, trajectory, observed, t_final, y_final, problem, args)
     dense: Any = None
     if saveat.dense:
-        declared = sum(np.size(leaf) for leaf in jax.tree.leaves(call.jump_ts))
+        given = (call.jump_ts, None if call.impulses is None else call.impulses.ts)
+        declared = sum(np.size(leaf) for leaf in jax.tree.leaves(given))
         kinks = trajectory.sources.kinks(problem, t_final, KEPT_KINKS + declared)
         past: Any = trajectory.past
         dense = DenseSolution(past, problem, kinks, t_final)

@@ -47,10 +47,19 @@ class Record(eqx.Module):
         value = jnp.where(known, depends_on, self.links[place])
         return Record(lax.dynamic_update_slice(self.links, value.reshape(1, 1), place), self.slopes, self.delays)
 
+    def jump_at(self, number: Int[Array, ""]) -> Int[Array, ""]:
+        """Which declared jump step `number` ends at, -1 if it does not."""
+        return declared_jump(read(self.links, number)[-1])
+
     @property
     def depends_on(self) -> Int[Array, " steps"]:
         """What the time of each step's end depends on."""
         return self.links[:, -1]
+
+
+def declared_jump(depends_on: Int[Array, ""]) -> Int[Array, ""]:
+    """The number of the declared jump that a mesh point is, -1 if it is none."""
+    return jnp.where(depends_on <= DECLARED, DECLARED - depends_on, -1)
 
 
 class Trajectory(eqx.Module):

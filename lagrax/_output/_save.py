@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Inexact, PyTree
 from .._past import row_start, row_state
 from .._problem import Problem
 from .._trajectory import Trajectory
-from ._results import failed
+from ._results import RESULTS, failed
 
 
 def save(
@@ -42,10 +42,14 @@ def save(
 def _save_sub(sub: dfx.SubSaveAt, trajectory, states: Iterator, t_final, y_final, problem, args):
     parts = []
     if sub.t0:
-        parts.append((problem.t0[None], problem.y0[None]))
+        parts.append((problem.t0[None], _first(trajectory, problem)[None]))
     if sub.ts is not None:
         ts = sub.ts.astype(problem.t0.dtype)
         ys = next(states)
+        if problem.kicks is not None:
+            # An event that a kick brought about is behind the kick, where there is no step yet.
+            stopped = (ts == t_final) & (trajectory.result == RESULTS.event_occurred)
+            ys = jnp.where(stopped[:, None], y_final[None], ys)
         # The end of the last step to the last bit, which for an event is inside the step. It depends on its own time of
         # observation and not on t1, even if the two are equal.
         parts.append((ts, ys + lax.stop_gradient(jnp.where((ts == t_final)[:, None], y_final[None] - ys, 0))))
@@ -62,6 +66,15 @@ def _save_sub(sub: dfx.SubSaveAt, trajectory, states: Iterator, t_final, y_final
     mask = lambda leaf: jnp.where(reached.reshape(-1, *[1] * (leaf.ndim - 1)), leaf, nothing(leaf))
     ys = jax.tree.map(lambda leaf: mask(leaf) if jnp.issubdtype(leaf.dtype, jnp.inexact) else leaf, ys)
     return jnp.where(reached, ts, jnp.inf), ys
+
+
+def _first(trajectory: Trajectory, problem: Problem) -> Inexact[Array, " d"]:
+    """The state at t0, behind a kick there."""
+    if problem.kicks is None:
+        return problem.y0
+    assert trajectory.past is not None, "steps are kept where a kick at t0 is to be saved"
+    kicked = trajectory.past.state(problem.t0, left=False, like=problem.y0)
+    return jnp.where(trajectory.count > 0, kicked, trajectory.y_end)
 
 
 def _every(n: int, trajectory: Trajectory, t_final, y_final):

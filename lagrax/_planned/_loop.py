@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Inexact, Int, PyTree
 
-from .._control import SNAP, Events, first_events, first_result, first_step, judge, shortest_step, watch
+from .._control import SNAP, Events, first_events, first_result, first_step, judge, kick, shortest_step, watch
 from .._method._step import start_slope, take_step, with_output_error
 from .._output._results import RESULTS
 from .._past import Past, empty_past, make_row, split_rows
@@ -26,7 +26,7 @@ from .._setup import Setup
 from .._trajectory import END, FROZEN, Record, Trajectory
 from .._xla._buffer import read_some
 from .._xla._compat import unvmap_any
-from ._breakpoints import Segment, Sources, deepest_level, initial_sources, pass_breakpoint, segment_ahead
+from ._breakpoints import Segment, Sources, deepest_level, initial_sources, next_is_declared, pass_breakpoint, segment_ahead
 from ._lookup import WINDOW, delayed_states, find_rows, query_times
 
 
@@ -217,10 +217,23 @@ def _iterate(carry: Carry, segment: Segment, reading: Int[Array, " n"], problem:
     )
 
 
+def _kicked(carry: Carry, arrived, sources: Sources, problem: Problem, setup: Setup) -> Carry:
+    """Behind the kick at t, if there is one."""
+    due = arrived & next_is_declared(sources, problem)
+    after = kick(sources.next_jump, due, carry.t, carry.y, carry.events, carry.result, problem, setup)
+    return eqx.tree_at(lambda c: (c.y, c.events, c.result), carry, after[:3])
+
+
 def _enter(carry: Carry, old: Sources, problem: Problem, setup: Setup) -> tuple[Carry, Sources, Segment]:
     """Into the next segment: past the breakpoint that was reached, the lookups change side and the field may jump."""
     arrived = carry.arrived & (carry.t < problem.t1)
-    passed, depends_on = pass_breakpoint(old, problem, deepest_level(setup.method.order, problem.delays.size))
+    if problem.kicks is not None:
+        # A lane of a batch that an event has stopped here, before a kick, stays before it.
+        arrived = arrived & _able(carry, setup)
+        carry = _kicked(carry, arrived, old, problem, setup)
+    passed, depends_on = pass_breakpoint(
+        old, problem, deepest_level(setup.method.order, problem.delays.size), carry.past.count
+    )
     sources = jax.tree.map(lambda new, old: jnp.where(arrived, new, old), passed, old)
     segment = segment_ahead(sources, problem)
     record = carry.record

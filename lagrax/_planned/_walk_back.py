@@ -47,7 +47,7 @@ def _walk(trajectory: Trajectory, bars: Cotangents, problem: Problem, perturbed:
     constants = eqx.combine(constants, fixed)
     sources, rows = trajectory.sources, past.rows
 
-    def replay(times, y, coefficients, variables, links, pointers, known):
+    def replay(times, y, coefficients, variables, links, pointers, known, jump):
         t, t_end, intervals = times
         problem = eqx.combine(variables, constants)
         sides = sides_at(sources.times, sources.start, pointers)
@@ -55,10 +55,12 @@ def _walk(trajectory: Trajectory, bars: Cotangents, problem: Problem, perturbed:
         delayed = delayed_states(problem, method, queries, links, intervals, coefficients, sides)
         slope = start_slope(problem, t, y, delayed, known)
         step = take_step(setup.solver, method, problem, t, t_end, y, slope, delayed, known)
-        return step.y_end, make_row(method, t, t_end, y, step.increments, rows.dtype)
+        y_end = step.y_end if problem.kicks is None else problem.kicked(jump, t_end, step.y_end)
+        return y_end, make_row(method, t, t_end, y, step.increments, rows.dtype)
 
     def transpose_step(i: Int[Array, ""], y_bar, row_bar: Inexact[Array, " row"]):
         links, pointers, known = record.read(i)
+        jump = record.jump_at(i) if problem.kicks is not None else None
         known = None if known is None else known.reshape(method.stages, -1)
         row = read(rows, i)
         y = row_state(row, problem.y0)
@@ -66,13 +68,13 @@ def _walk(trajectory: Trajectory, bars: Cotangents, problem: Problem, perturbed:
         times = (row_start(row), row_end(row), intervals)
         if moving:
             step = lambda times, y, coefficients, variables: replay(
-                times, y, coefficients, variables, links, pointers, known
+                times, y, coefficients, variables, links, pointers, known, jump
             )
             _, transpose = jax.vjp(step, times, y, coefficients, variables)
             (*ends_bar, intervals_bar), y_bar, coefficients_bar, variables_bar = transpose((y_bar, row_bar))
         else:
             fixed_times = lambda y, coefficients, variables: replay(
-                times, y, coefficients, variables, links, pointers, known
+                times, y, coefficients, variables, links, pointers, known, jump
             )
             _, transpose = jax.vjp(fixed_times, y, coefficients, variables)
             y_bar, coefficients_bar, variables_bar = transpose((y_bar, row_bar))

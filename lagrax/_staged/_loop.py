@@ -18,11 +18,11 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Inexact, Int, PyTree
 
-from .._control import SNAP, Events, first_events, first_result, first_step, judge, shortest_step, watch
+from .._control import SNAP, Events, first_events, first_result, first_step, judge, kick, shortest_step, watch
 from .._method._step import Step
 from .._output._results import RESULTS
 from .._past import Past, empty_past, evaluate, split_rows
-from .._planned._breakpoints import deepest_level
+from .._planned._breakpoints import declared_level, deepest_level
 from .._problem import Problem
 from .._setup import Setup
 from .._trajectory import DECLARED, END, FROZEN, Trajectory
@@ -153,8 +153,10 @@ def _attempt(carry: Carry, problem: Problem, setup: Setup) -> Carry:
     keep, target, controller_state, result = _judge(carry, start, sweep, t_end, problem, setup)
 
     crossing = first_crossing(problem, view, sweep.row, _slack(problem))
-    # Beyond a stop that is not its own a step has seen nothing.
-    crossing = eqx.tree_at(lambda c: c.found, crossing, crossing.found & ~(stops & (crossing.theta > 1)))
+    # Beyond a stop that is not its own a step has seen nothing. What is at t1, but for rounding, will be seen by no other.
+    within = jnp.where(stops_at_jump, 0, 2 * shortest_step(start.t, problem))
+    unseen = stops & ((crossing.theta > 1) | ((1 - crossing.theta) * (t_end - start.t) < within))
+    crossing = eqx.tree_at(lambda c: c.found, crossing, crossing.found & ~unseen)
     # (So is a step if rounding leaves no other one to take again.)
     apart = jnp.minimum(crossing.theta, jnp.abs(1 - crossing.theta)) * (t_end - start.t)
     alone = crossing.found & (apart <= 2 * shortest_step(start.t, problem))
@@ -166,16 +168,21 @@ def _attempt(carry: Carry, problem: Problem, setup: Setup) -> Carry:
     result = _with_broken_lags(result, keep, crossing, start, t, y, problem, setup)
     jumps = keep & ~lands & stops_at_jump
     new_sources, entry, parent = _passed(sources, crossing, lands, jumps, keep, t, past.count + 1, problem, setup)
+    kept = lambda new, old: jax.tree.map(lambda a, b: jnp.where(keep, a, b), new, old)
+    events, result = watch(carry.events, keep, kept(t, start.t), kept(y, start.y), result, problem, setup)
+    declared = jnp.where(stops_at_jump, DECLARED - sources.next_jump, END)
+    if problem.kicks is not None:
+        y, events, result, kicked = kick(sources.next_jump, jumps, t, y, events, result, problem, setup)
+        # Before a kick that does not happen any more, because an event was first, the solve ends on no declared time.
+        declared = jnp.where(jumps & problem.kicks.are(sources.next_jump) & ~kicked, FROZEN, declared)
     record = carry.record
     if record is not None:
         echo = parent * len(problem.lags) + crossing.lag
-        depends_on = jnp.where(stops, jnp.where(stops_at_jump, DECLARED - sources.next_jump, END), FROZEN)
+        depends_on = jnp.where(stops, declared, FROZEN)
         source = jnp.where(new_sources.size > sources.size, sources.size, -1)
         note = Note(sweep.links, sources.pointers, jnp.where(lands, echo, depends_on), source)
         record = record.write(past.count, note)
 
-    kept = lambda new, old: jax.tree.map(lambda a, b: jnp.where(keep, a, b), new, old)
-    events, result = watch(carry.events, keep, kept(t, start.t), kept(y, start.y), result, problem, setup)
     after = Start(t, y, sweep.slope_end, sweep.links[setup.method.end], _guesses(sweep, past))
     # A step that is cut off tells the controller nothing about the one it wanted, as in `judge`.
     short = lands & (carry.target > t + SNAP * (carry.target - start.t))
@@ -331,6 +338,9 @@ def _passed(sources: Sources, crossing: Crossing, lands, jumps, keep, t, row, pr
     new, entry, parent = pass_end(
         sources, crossing.lag, crossing.up, lands, jumps, t, row, deepest, slope_flags(problem), _slack(problem)
     )
+    if problem.kicks is not None:
+        level = jnp.where(jumps, declared_level(sources.next_jump, problem), entry.level)
+        entry = eqx.tree_at(lambda e: e.level, entry, level.astype(jnp.int32))
     astray = jnp.where(keep & ~lands & ~jumps, crossing.astray, 0)
     return eqx.tree_at(lambda s: s.pointers, new, new.pointers + astray), entry, parent
 
