@@ -123,6 +123,16 @@ def test_arguments_that_nobody_reads(name):
         np.testing.assert_allclose(slopes, 1.0)  # y(2) = y0 + what does not depend on it
 
 
+def test_derivatives_written_by_hand_are_asked_of_what_moves():
+    """A field with a `custom_vjp` of its arguments alone has second derivatives in y0, in a kernel too."""
+    scaled = jax.custom_vjp(lambda a: 2 * a)
+    scaled.defvjp(lambda a: (2 * a, None), lambda _, bar: (2 * bar,))
+    solve = lambda y0: final(lambda t, y, z, args: -scaled(args) * z**2, y0, 0.5)
+    gradient, step = jax.jit(jax.grad(solve)), 1e-5
+    differences = (gradient(1.0 + step) - gradient(1.0 - step)) / (2 * step)
+    np.testing.assert_allclose(jax.jit(jax.hessian(solve))(1.0), differences, rtol=1e-8)
+
+
 def test_kinds_of_operations_with_all_optimisations():
     """As users compile, in a process of its own: XLA stops the whole process where it meets what a kernel cannot do."""
     environment = {**os.environ, "JAX_DISABLE_MOST_OPTIMIZATIONS": "0", "XLA_FLAGS": ""}

@@ -108,8 +108,17 @@ def _batch(inputs, axes, *, jaxpr: ClosedJaxpr, batches: tuple):
 
 
 def _tangent(inputs, tangents, *, jaxpr: ClosedJaxpr, batches: tuple):
-    tangents = tuple(ad.instantiate_zeros(tangent) for tangent in tangents)
-    return jax.jvp(_function(jaxpr, batches, in_turn=False), inputs, tangents)
+    # Only what moves has a tangent: a field whose derivative is written by hand may have none of other inputs.
+    moves = [not isinstance(tangent, ad.Zero) for tangent in tangents]
+
+    def run(*moving):
+        rest = iter(moving)
+        return _function(jaxpr, batches, in_turn=False)(
+            *(next(rest) if m else x for m, x in zip(moves, inputs, strict=True))
+        )
+
+    pick = lambda values: tuple(x for m, x in zip(moves, values, strict=True) if m)
+    return jax.jvp(run, pick(inputs), pick(tangents))
 
 
 def _lower(context, *inputs, jaxpr: ClosedJaxpr, batches: tuple, in_turn: bool = False):
