@@ -32,14 +32,6 @@ class RESULTS(dfx.RESULTS):
     bad_intervals = "`num_intervals` of the adjoint is not (t1 - t0)/delay rounded up: pass that number."
     bad_ts = "`saveat.ts` is not sorted, or leaves [t0, t1]: pass increasing times inside the interval."
     bad_jumps = "A time in `jump_ts` is NaN: pass numbers, and -inf for jumps that there are not."
-    bad_impulses = (
-        "`ts` of the impulses is not sorted, or leaves t0 ≤ t < t1: pass increasing times inside the interval, and inf for "
-        "kicks that there are not."
-    )
-    bad_kick = (
-        "An impulse made the state NaN or infinite (at the time in `sol.stats['t_reached']`): check `fn` of the impulses "
-        "there."
-    )
     bad_dt0 = "dt0 is not a positive number: pass a positive first step, or None with an adaptive controller."
     bad_state = "The initial state is NaN or infinite: check y0, or the history at t0."
     bad_event = (
@@ -52,6 +44,14 @@ class RESULTS(dfx.RESULTS):
     bad_precision = (
         "A delay is shorter than 128 spacings of the floating-point numbers at t0 or t1, where it drowns in rounding: shift "
         "time towards 0, or compute in float64."
+    )
+    bad_impulses = (
+        "`ts` of the impulses is not sorted, or leaves t0 ≤ t < t1: pass increasing times inside the interval, and inf for "
+        "kicks that there are not."
+    )
+    bad_kick = (
+        "An impulse made the state NaN or infinite (at the time in `sol.stats['t_reached']`): check `fn` of the impulses "
+        "there."
     )
 
 
