@@ -29,12 +29,13 @@ from ._check import (
 )
 from ._impulses import Impulses, check_impulses, make_kicks
 from ._lag import AbstractLag, are_planned, is_lag
+from ._memory import rows_of
 from ._output._dense import DenseSolution
 from ._output._event import locate_event
 from ._output._results import RESULTS, failed
 from ._output._save import save
 from ._problem import Problem, ravel
-from ._setup import Keep, Setup, make_setup
+from ._setup import UNLIMITED, Keep, Setup, make_setup
 from ._term import DelayTerm
 from ._trajectory import Trajectory
 from ._xla._closure import with_closure
@@ -61,6 +62,7 @@ def ddesolve(
     impulses: Impulses | None = None,
     event: dfx.Event | None = None,
     max_steps: int | None = 4096,
+    memory: int | str | None = None,
     throw: bool = True,
     progress_meter: dfx.AbstractProgressMeter = dfx.NoProgressMeter(),
 ) -> dfx.Solution:
@@ -90,7 +92,10 @@ def ddesolve(
       just before a jump and start just after it.
     - `impulses`: [`lagrax.Impulses`][], times at which the state itself is kicked. Differentiable.
     - `event`: a `diffrax.Event` that stops the solve when its condition comes true or crosses zero.
-    - `max_steps`: how many steps may be attempted; also the size of the memory for the history.
+    - `max_steps`: how many steps may be attempted; also the size of the memory for the history. None, with `memory`, for any
+      number of them, in a solve that is not differentiated backwards.
+    - `memory`: how many steps of the past are kept, rounded up to a power of two; None for all, "auto" where the largest
+      delay is known. It must be as many as fit into the largest delay. Then only `t0`, `t1` and `ts` can be saved.
     - `throw`: whether failure raises an error; if not, look at `result` of the solution.
     - `progress_meter`: a diffrax progress meter.
 
@@ -111,7 +116,7 @@ def ddesolve(
     check_kind("stepsize_controller", stepsize_controller, dfx.AbstractStepSizeController, "pass diffrax.PIDController(...)")
     check_kind("adjoint", adjoint, AbstractAdjoint, "pass one of lagrax's own, such as lagrax.DiscreteAdjoint()")
     check_lags(term.lags())
-    check_times(t0, t1, dt0, saveat, max_steps)
+    check_times(t0, t1, dt0, saveat, UNLIMITED if max_steps is None and memory is not None else max_steps)
     check_jumps(jump_ts)
     if impulses is not None:
         check_impulses(impulses, t0, t1)
@@ -132,7 +137,8 @@ def ddesolve(
         event=event,
         meter=progress_meter,
         y0_given=y0 is not None,
-        max_steps=operator.index(max_steps),  # type: ignore[arg-type]
+        max_steps=UNLIMITED if max_steps is None else operator.index(max_steps),
+        memory=rows_of(memory, term, dt0, saveat, event, stepsize_controller, impulses is not None),
         output=event is not None or adjoint.reads_output or _reads_output(term, t0, t1, saveat),
     )
     try:
@@ -167,6 +173,7 @@ class Call(eqx.Module):
     meter: dfx.AbstractProgressMeter
     y0_given: bool = eqx.field(static=True)
     max_steps: int = eqx.field(static=True)
+    memory: int | None = eqx.field(static=True)
     output: bool = eqx.field(static=True)
     """Whether states between mesh points are read."""
 
@@ -187,6 +194,7 @@ def _solve(call: Call) -> tuple[dfx.Solution, Bool[Array, ""]]:
     dt0 = None if call.dt0 is None else lax.stop_gradient(jnp.asarray(call.dt0, problem.t0.dtype))
     directions = None if call.event is None else call.event.direction
     setup = make_setup(call.solver, call.controller, dt0, call.max_steps, directions=directions, meter=call.meter, keep=keep)
+    setup = dataclasses.replace(setup, memory=call.memory)
     call.adjoint.check(problem, setup, call.saveat)
     wanted = [jnp.asarray(sub.ts, problem.t0.dtype) for sub in call.subs if sub.ts is not None]
     times = jnp.concatenate([jnp.zeros(0, problem.t0.dtype), *wanted])
@@ -358,6 +366,8 @@ def _finish(
         "num_evaluations": trajectory.evaluations,
         "t_reached": jax.lax.stop_gradient(t_final),
     }
+    if call.memory is not None:
+        stats |= {"memory": call.memory, "memory_needed": trajectory.memory_needed}
     return dfx.Solution(
         t0=problem.t0,
         t1=t_final,
@@ -382,5 +392,6 @@ def _raise_if(bad: Bool[Array, "..."], solution: dfx.Solution) -> dfx.Solution:
     if bad:
         message = results[result]
         reached = solution.stats["t_reached"]
-        raise eqx.EquinoxRuntimeError(f"{message} (The solve stopped at t = {reached}.)")
+        more = f" memory = {solution.stats['memory_needed']} would do." if result == RESULTS.memory_reached else ""
+        raise eqx.EquinoxRuntimeError(f"{message} (The solve stopped at t = {reached}.{more})")
     return solution

@@ -10,7 +10,6 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Inexact, Int, PyTree
 
 from ._output._results import RESULTS
-from ._past import Past
 from ._xla._buffer import read, write
 
 FROZEN, END, DECLARED = -1, -2, -3
@@ -69,7 +68,7 @@ class Trajectory(eqx.Module):
     solved it has them. `count` steps were accepted of `attempts`.
     """
 
-    past: Past | None
+    past: Any
     record: Any
     sources: Any
     t_end: Float[Array, ""]
@@ -79,6 +78,8 @@ class Trajectory(eqx.Module):
     evaluations: Int[Array, ""]
     result: RESULTS
     event_mask: PyTree
+    memory_needed: Any = None
+    """With bounded memory, how many rows would have done."""
 
 
 class Cotangents(eqx.Module):

@@ -31,14 +31,15 @@ def walk_back(trajectory: Trajectory, bars: Cotangents, problem: Problem, pertur
     """(The cotangent of the problem's perturbed variables, how often the vector field was evaluated)."""
     # What is not differentiated costs nothing: most often that is the times, and with them the motion of the mesh.
     moving = any(jax.tree.leaves((perturbed.delays, perturbed.t0, perturbed.t1, perturbed.jump_ts)))
-    rows_bar, y_bar, total = in_one_kernel(_walk, trajectory, bars, problem, perturbed, moving, setup)
+    rows_bar, y_bar, total = in_one_kernel(walk, trajectory, bars, problem, perturbed, moving, setup)
     if moving:
         total = _move_mesh(trajectory, rows_bar, bars, total)
     return add_to(total, lambda p: (p.y0,), (y_bar,)), trajectory.count * setup.method.stages
 
 
-def _walk(trajectory: Trajectory, bars: Cotangents, problem: Problem, perturbed: Any, moving: bool, setup: Setup):
-    """Cotangents of the rows (with `moving`, complete in their times too), of y0 and of the problem's perturbed leaves."""
+def walk(trajectory: Trajectory, bars: Cotangents, problem: Problem, perturbed: Any, moving: bool, setup: Setup, first=0):
+    """Cotangents of the rows (with `moving`, complete in their times too), of the state at the start of step `first` and of
+    the problem's perturbed leaves."""
     method, record, past = setup.method, trajectory.record, trajectory.past
     assert record is not None and past is not None, "a solve that is differentiated keeps both"
     # (`perturbed` has the structure of the variables alone.)
@@ -85,8 +86,8 @@ def _walk(trajectory: Trajectory, bars: Cotangents, problem: Problem, perturbed:
     def body(carry):
         k, y_bar, row_bar, rows_bar, total = carry
         i = trajectory.count - 1 - k
-        active = i >= 0
-        i = jnp.maximum(i, 0)
+        active = i >= first
+        i = jnp.maximum(i, first)
         masked = lambda x: jnp.where(active, x, jnp.zeros_like(x))
         links, new_y_bar, past_bar, times_bar, variables_bar = transpose_step(i, masked(y_bar), masked(row_bar))
         y_bar = jnp.where(active, new_y_bar, y_bar)
@@ -100,7 +101,7 @@ def _walk(trajectory: Trajectory, bars: Cotangents, problem: Problem, perturbed:
 
     zeros = jax.tree.map(jnp.zeros_like, variables)
     last = jnp.maximum(trajectory.count - 1, 0)
-    steps = unvmap_max(trajectory.count)
+    steps = unvmap_max(trajectory.count - first if first else trajectory.count)
     init = (jnp.zeros((), jnp.int32), bars.y_end, read(bars.rows, last), bars.rows, zeros)
     _, y_bar, _, rows_bar, total = lax.while_loop(lambda carry: carry[0] < steps, body, init)
     return rows_bar, *spoil((y_bar, total), failed(trajectory.result), bars.asked)
