@@ -86,7 +86,8 @@ def _trajectory(carry: Carry, sources: Sources, problem: Problem, setup: Setup) 
     # If the ring was too small: as many as the longest delay will hold, if it goes on as it went.
     span = lax.stop_gradient(carry.t - past.oldest())
     whole = len(past.rows) * lax.stop_gradient(jnp.max(problem.delays)) / jnp.where(span > 0, span, 1)
-    needed = jnp.where(result == RESULTS.memory_reached, jnp.maximum(whole, len(past.rows) + 1), observed.used)
+    used = observed.used.astype(whole.dtype)
+    needed = jnp.where(result == RESULTS.memory_reached, jnp.maximum(whole, len(past.rows) + 1), used)
     return Trajectory(
         past=past,
         record=carry.record,
@@ -141,7 +142,8 @@ def walk_back_bounded(
         k = segments - 1 - number
         local = _retaken(k, trajectory, snapshots, problem, setup)
         bars = _segment_back(k, local, bars, (t_bar, ys_bar, asked), trajectory, problem, ts, perturbed, moving, setup)
-        return number + 1, bars, setup.meter.step(meter, (number + 1) / segments)
+        share = (number + 1).astype(time.dtype) / segments.astype(time.dtype)
+        return number + 1, bars, setup.meter.step(meter, share)
 
     start = (jnp.zeros((), jnp.int32), first, setup.meter.init())
     _, bars, meter = lax.while_loop(lambda state: state[0] < segments, back, start)
