@@ -338,7 +338,7 @@ def _convert_events(event: dfx.Event, t: Float[Array, ""], state: PyTree, args: 
 
 
 def _finish(
-    trajectory: Trajectory, observed: list[Inexact[Array, "times d"]], problem: Problem, setup: Setup, call: Call
+    trajectory: Trajectory, observed: list[Inexact[Array, "_ d"]], problem: Problem, setup: Setup, call: Call
 ) -> dfx.Solution:
     result = trajectory.result
     t_final, y_final = trajectory.t_end, trajectory.y_end

@@ -62,6 +62,19 @@ def test_forward_mode_and_lanes():
         np.testing.assert_allclose(a, b, rtol=1e-7, atol=1e-9)
 
 
+def test_several_lists_of_times():
+    subs = {"a": dfx.SubSaveAt(ts=jnp.array([10.0, 30.0])), "b": dfx.SubSaveAt(t0=True, ts=jnp.array([0.0, 20.0, 40.0]))}
+    run = lambda memory: mackey_glass(PERIODIC, 40.0, saveat=dfx.SaveAt(subs=subs), memory=memory).ys
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12), run(32), run(None))
+
+
+@pytest.mark.slow
+def test_second_derivatives():
+    final = lambda memory: lambda x: mackey_glass((*x, 6.0, 0.5), 60.0, memory=memory, max_steps=256).ys[0]
+    hessian = lambda memory: jax.jit(jax.hessian(final(memory)))(jnp.array(PERIODIC[:2]))
+    np.testing.assert_allclose(hessian(32), hessian(None), rtol=1e-8)
+
+
 def test_any_number_of_steps_in_a_ring_that_is_used_over_and_over():
     run = lambda **options: jax.jit(lambda p: mackey_glass(p, 2000.0, jnp.linspace(0, 2000.0, 5), **options).ys)
     parameters = jnp.array(PERIODIC)

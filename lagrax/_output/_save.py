@@ -17,7 +17,7 @@ from ._results import RESULTS, failed
 def save(
     saveat: dfx.SaveAt,
     trajectory: Trajectory,
-    observed: list[Inexact[Array, "times d"]],
+    observed: list[Inexact[Array, "_ d"]],
     t_final: Float[Array, ""],
     y_final: Inexact[Array, " d"],
     problem: Problem,

@@ -48,6 +48,13 @@ class Snapshot(eqx.Module):
 
 def integrate_bounded(problem: Problem, setup: Setup, ts: Float[Array, " times"]):
     """(The trajectory, the states at `ts`, the snapshots for a backward pass). Differentiable in forward mode."""
+    # (Several lists of times, one after the other, are passed in the order of time.)
+    order = jnp.argsort(ts)
+    trajectory, ys, snapshots = _integrate(problem, setup, ts[order])
+    return trajectory, ys[jnp.argsort(order)], snapshots
+
+
+def _integrate(problem: Problem, setup: Setup, ts: Float[Array, " times"]):
     recording, quiet = setup.keep.record, dataclasses.replace(setup, meter=dfx.NoProgressMeter())
     length = setup.segment if recording else CHUNK
     zero = jnp.zeros((), jnp.int32)
