@@ -1,6 +1,7 @@
 """Mistakes that can be seen before anything is compiled, each told in one sentence."""
 
 import inspect
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ import jax.core
 import jax.numpy as jnp
 import numpy as np
 
-from ._lag import Constant, Derivative, is_lag
+from ._lag import Constant, Derivative, Integral, is_lag
 from ._method import method_of
 from ._xla._compat import use_stepsize_tol
 
@@ -38,6 +39,9 @@ def check_lags(lags: Any) -> None:
         raise ValueError("got no delays, expected at least one: for an equation without delay use diffrax.diffeqsolve")
     for path, lag in leaves:
         name = f"delays{jax.tree_util.keystr(path)}"
+        if isinstance(lag, Integral):
+            _check_integral(name, lag)
+            continue
         lag = lag.inner
         if isinstance(lag, Derivative):
             raise ValueError(f"{name} is the derivative of a derivative, expected one: write the equation as a system")
@@ -69,6 +73,78 @@ def _check_constant(name: str, lag: Any) -> None:
         raise ValueError(
             f"{name} = {value}, expected a positive finite number: change the sign or drop the delay (a delay of zero is "
             "lagrax.Lag(0.0, overlap=True))"
+        )
+
+
+def _check_integral(name: str, integral: Any) -> None:
+    """The bounds must be numbers in order, and the kernel something that can be integrated between them."""
+    for bound, value in (("lower", integral.lower), ("upper", integral.upper), *(("kinks", s) for s in integral.kinks)):
+        check_number(f"{name}.{bound}", value, "pass a number, a scalar array or a module without arguments")
+    lower, upper = concrete(integral.lower), concrete(integral.upper)
+    edges = [lower, *(concrete(s) for s in integral.kinks), upper]
+    if lower is not None and not (np.isfinite(lower) and lower >= 0):
+        raise ValueError(f"{name}.lower = {lower}, expected a finite number that is not negative: an integral over the past")
+    known = [float(edge) for edge in edges if edge is not None]
+    if any(not a < b for a, b in itertools.pairwise(known)):
+        between = " with its kinks between them, in order" if integral.kinks else ""
+        raise ValueError(f"{name} has the bounds {lower} and {upper}, expected lower < upper{between}: put them in order")
+    kernel = integral.kernel
+    if integral.is_chain:
+        if integral.kinks:
+            raise ValueError(f"{name} has kinks and the kernel {type(kernel).__name__}, which has none: drop them")
+        if upper is not None and np.isinf(upper) and kernel.reach() is None:
+            raise ValueError(
+                f"{name} has an infinite upper bound and the kernel {type(kernel).__name__}, expected one that decays: pass "
+                "kernel=lagrax.Gamma(shape, rate), or a finite bound"
+            )
+        return
+    if not callable(kernel) or isinstance(kernel, type):
+        given = f"the class {kernel.__name__}" if isinstance(kernel, type) else f"a {type(kernel).__name__}"
+        raise ValueError(f"{name}.kernel is {given}, expected Uniform(), Gamma(shape, rate) or a function of s")
+    if upper is not None and np.isinf(upper):
+        raise ValueError(
+            f"{name} has an infinite upper bound and a function as its kernel, expected a finite one: cut it off where the "
+            "kernel is negligible, or pass kernel=lagrax.Gamma(shape, rate)"
+        )
+
+
+def check_integrals(lags: Any, t: Any, y: Any, args: Any) -> list[Any]:
+    """What each of the delays and integrals stands for, as shapes; what an integral is `of` must be arrays of numbers."""
+    shapes = []
+    for lag in lags:
+        if not isinstance(lag, Integral):
+            shapes.append(jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), y))
+            continue
+        try:
+            out = eqx.filter_eval_shape(
+                lambda t, y, args, lag=lag: jax.tree.map(jnp.asarray, lag.value(t, y, args)), t, y, args
+            )
+        except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
+            raise ValueError(
+                f"`of` of an Integral failed ({error}) when called as (t, y, args), expected a function of a time, the "
+                "state there and the args of the solve: give it these three arguments"
+            ) from error
+        leaves = jax.tree.leaves(out)
+        if not leaves or not all(jnp.issubdtype(leaf.dtype, jnp.inexact) for leaf in leaves):
+            given = ", ".join(str(leaf.dtype) for leaf in leaves) or "nothing"
+            raise ValueError(f"`of` of an Integral returned {given}, expected floating-point arrays: use .astype(float)")
+        if not lag.is_chain:
+            _check_kernel(lag.kernel, t)
+        shapes.append(out)
+    return shapes
+
+
+def _check_kernel(kernel: Callable, t: Any) -> None:
+    try:
+        out = eqx.filter_eval_shape(lambda s: jnp.asarray(kernel(s)), t)
+    except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
+        raise ValueError(
+            f"the kernel of an Integral failed ({error}) when called with s, expected a function of how long ago, a number"
+        ) from error
+    if out.shape != () or not jnp.issubdtype(out.dtype, jnp.floating):
+        raise ValueError(
+            f"the kernel of an Integral returned shape {out.shape} and dtype {out.dtype}, expected one real number: weight "
+            "components in `of`"
         )
 
 

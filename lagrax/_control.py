@@ -68,6 +68,7 @@ def first_result(result: RESULTS, problem: Problem, setup: Setup, further: dict[
         "bad_history": problem.t0 <= problem.history_end,
         "bad_dt0": setup.dt0 is None or setup.dt0 > 0,
         "bad_state": jnp.all(jnp.isfinite(problem.y0)),
+        "bad_integral": problem.sound is None or problem.sound,
     }
     for name, holds in reversed(valid.items()):
         result = RESULTS.where(jnp.asarray(holds), result, getattr(RESULTS, name))
@@ -87,6 +88,8 @@ def first_step(problem: Problem, setup: Setup) -> tuple[Float[Array, ""], PyTree
         # The trial step may be longer than a delay; the history is not asked after t0, where it need not be defined.
         flat = ravel_pytree(y)[0]
         past = problem.initial_delayed(jnp.minimum(problem.looked_up(t, flat), previous(problem.t0)))
+        if problem.sums is not None:
+            past = (past, problem.sums.at_start)
         return problem.unravel(problem.field(t, flat, past))
 
     term = dfx.ODETerm(field)

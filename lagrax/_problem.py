@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float, Inexact, Int, PyTree, PyTreeDef
+from jaxtyping import Array, Bool, Float, Inexact, Int, PyTree, PyTreeDef
 
 from ._lag import AbstractLag
 from ._xla._compat import unvmap_any
@@ -43,25 +43,43 @@ class Problem(eqx.Module):
     lags: tuple[AbstractLag, ...] = ()
     kicks: Any = None
     """Which of `jump_ts` are kicks of the state, and how it is kicked (`_impulses.py`); None if there are none."""
+    sums: Any = None
+    """The integrals over the past that are computed at every stage (`_distributed/_sum.py`), if there are any."""
+    sound: Bool[Array, ""] | None = None
+    """Whether the integrals that start in the history are accurate, if there are any."""
+    chained: bool = eqx.field(static=True, default=False)
+    """Whether the state is a pair, of the user's state and of integrals over its past (`_distributed/`)."""
     tally: Any = None
     """A number that nothing depends on; the backward pass hands back its number of evaluations as the derivative."""
 
-    def field(self, t: Float[Array, ""], y: Inexact[Array, " d"], delayed: Inexact[Array, "n d"]) -> Inexact[Array, " d"]:
-        """The vector field on flat states: (t, y, the n delayed states) to y'."""
-        past = jax.tree.unflatten(self.delay_structure, [self.unravel(z) for z in jnp.unstack(delayed)])
+    def field(self, t: Float[Array, ""], y: Inexact[Array, " d"], delayed: Any) -> Inexact[Array, " d"]:
+        """The vector field on flat states: (t, y, the n delayed states, as a pair with the sums if there are any) to y'."""
+        states, sums = (delayed, None) if self.sums is None else delayed
+        past = jax.tree.unflatten(self.delay_structure, [self.unravel(z) for z in jnp.unstack(states)])
+        if sums is not None:
+            past = (past, self.sums.trees(sums))
         return ravel(self.vector_field(t, self.unravel(y), past, self.args), y.dtype)
+
+    def state(self, y: Inexact[Array, " d"]) -> PyTree[Array]:
+        """The user's state."""
+        return self.unravel(y)[0] if self.chained else self.unravel(y)
 
     def looked_up(self, t: Float[Array, ""], y: Inexact[Array, " d"]) -> Float[Array, " n"]:
         """The times that the vector field looks back at from (t, y)."""
         if not self.lags:
             return t - self.delays
-        state = self.unravel(y)
+        state = self.state(y)
         return jnp.stack([jnp.asarray(lag.time(t, state, self.args), t.dtype) for lag in self.lags])
 
     def kicked(self, jump: Int[Array, ""], t: Float[Array, ""], y: Inexact[Array, " d"]) -> Inexact[Array, " d"]:
         """The state behind declared jump number `jump`: another one than y if that is a kick."""
         is_kick = self.kicks.are(jump)
-        kick = lambda: ravel(self.kicks.apply(jump, t, self.unravel(y), self.args), y.dtype)
+
+        def kick():
+            new = self.kicks.apply(jump, t, self.state(y), self.args)
+            # Integrals over the past do not jump with it.
+            return ravel((new, self.unravel(y)[1]) if self.chained else new, y.dtype)
+
         return lax.cond(unvmap_any(is_kick), lambda: jnp.where(is_kick, kick(), y), lambda: y)
 
     def jumps_before(self) -> Int[Array, ""]:

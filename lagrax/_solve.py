@@ -27,6 +27,7 @@ from ._check import (
     check_vector_field,
     concrete,
 )
+from ._distributed import Given, WithIntegrals, expand, of_states, with_integrals
 from ._impulses import Impulses, check_impulses, make_kicks
 from ._lag import AbstractLag, are_planned, is_lag
 from ._memory import rows_of
@@ -123,6 +124,9 @@ def ddesolve(
     check_steps(solver, stepsize_controller, dt0)
     if isinstance(history, dfx.Solution):
         check_continued(history, t0)
+    term = expand(term, t0, t1)
+    if isinstance(term.vector_field, WithIntegrals) and term.vector_field.chains:
+        saveat, event = of_states(saveat, event)
     # Plain floats become arrays here: as they are, each new value would be compiled anew.
     arrays = _with_arrays((term, t0, t1, dt0, args, jump_ts, impulses))
     past = history if callable(history) else _with_arrays(history)
@@ -211,26 +215,36 @@ def _make_problem(call: Call) -> Problem:
     delays = [lag.delay for lag in lags] if planned else []
     dtype = _time_dtype(call.state, call.t0, call.t1, call.dt0, *delays)
     time = lambda t: jnp.asarray(t, dtype)
-    t0, args, past = time(call.t0), call.args, _history_function(call.history)
+    t0, args = time(call.t0), call.args
+    jump_ts = jnp.sort(jnp.concatenate([time(ts).reshape(-1) for ts in _declared(call.jump_ts, call.history)]))
+    past = _history_function(call.history)
+    given = Given(call.term.delays, call.state, call.history, past, jump_ts, t0, args, call.solver, call.controller)
+    state, history, sums, sound = with_integrals(call.term.vector_field, given)
+    past = _history_function(history)
     with jax.numpy_dtype_promotion("standard"):
-        y0, unravel = ravel_pytree(call.state)
-    delayed = jax.tree.unflatten(structure, [call.state] * len(lags))
-    check_vector_field(call.term.vector_field, t0, call.state, delayed, args)
+        y0, unravel = ravel_pytree(state)
+    delayed = jax.tree.unflatten(structure, [state] * len(lags))
+    if sums is not None:
+        delayed = (delayed, sums.trees(sums.at_start))
+    check_vector_field(call.term.vector_field, t0, state, delayed, args)
     problem = Problem(
-        vector_field=with_closure(call.term.vector_field, t0, call.state, delayed, args),
+        vector_field=with_closure(call.term.vector_field, t0, state, delayed, args),
         args=args,
         delays=jnp.stack([time(delay) for delay in delays]) if planned else jnp.zeros(0, dtype),
-        history=ravel(call.history, y0.dtype) if past is None else with_closure(past, t0),
+        history=ravel(history, y0.dtype) if past is None else with_closure(past, t0),
         y0=y0,
         t0=t0,
         t1=time(call.t1),
-        jump_ts=jnp.sort(jnp.concatenate([time(ts).reshape(-1) for ts in _declared(call.jump_ts, call.history)])),
-        events=None if call.event is None else _convert_events(call.event, t0, call.state, args),
+        jump_ts=jump_ts,
+        events=None if call.event is None else _convert_events(call.event, t0, state, args),
         history_end=lax.stop_gradient(_known_until(call.history, dtype)),
         unravel=unravel,
         delay_structure=structure,
         may_jump=call.y0_given or past is not None,
         lags=() if planned else tuple(_converted(call.term, t0, call.state, args)),
+        sums=sums,
+        sound=sound,
+        chained=state is not call.state,
     )
     if call.impulses is None or not len(call.impulses.ts):
         return problem

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import equinox as eqx
 from jaxtyping import PyTree
 
-from ._lag import AbstractLag, resolve
+from ._lag import AbstractLag, Integral, resolve
 
 
 class DelayTerm(eqx.Module):
@@ -37,6 +37,6 @@ class DelayTerm(eqx.Module):
     vector_field: Callable
     delays: PyTree
 
-    def lags(self) -> PyTree[AbstractLag]:
+    def lags(self) -> PyTree[AbstractLag | Integral]:
         """`delays` with every leaf replaced by its kind."""
         return resolve(self.delays)

@@ -3,6 +3,9 @@
 from ._base import AbstractLag as AbstractLag
 from ._constant import Constant as Constant
 from ._derivative import Derivative as Derivative
+from ._integral import Gamma as Gamma
+from ._integral import Integral as Integral
+from ._integral import Uniform as Uniform
 from ._moving import At as At
 from ._moving import Moving as Moving
 from ._resolve import Lag as Lag

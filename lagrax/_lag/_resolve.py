@@ -12,6 +12,7 @@ from jaxtyping import PyTree
 from ._base import AbstractLag
 from ._constant import Constant
 from ._derivative import Derivative
+from ._integral import Integral
 from ._moving import Moving
 
 
@@ -38,13 +39,13 @@ class Lag(eqx.Module):
     track: bool = eqx.field(static=True, default=True)
 
 
-def resolve(delays: PyTree) -> PyTree[AbstractLag]:
+def resolve(delays: PyTree) -> PyTree[AbstractLag | Integral]:
     """`delays` with every leaf replaced by its kind."""
     return jax.tree.map(_kind, _with_values(delays), is_leaf=_is_leaf)
 
 
 def is_lag(x: Any) -> bool:
-    return isinstance(x, AbstractLag)
+    return isinstance(x, AbstractLag | Integral)
 
 
 def are_planned(lags: list[AbstractLag]) -> bool:
@@ -67,27 +68,35 @@ def _with_values(delays: PyTree) -> PyTree:
             return jax.tree.map(lambda delay: dataclasses.replace(leaf, delay=delay), value(leaf.delay), is_leaf=_is_leaf)
         if isinstance(leaf, Derivative):
             return jax.tree.map(lambda of: dataclasses.replace(leaf, of=of), value(leaf.of), is_leaf=_is_leaf)
+        if isinstance(leaf, Integral):
+            bounds = [bound() if is_value(bound) else bound for bound in (leaf.lower, leaf.upper)]
+            return dataclasses.replace(leaf, lower=bounds[0], upper=bounds[1])
         return leaf
 
     return jax.tree.map(value, delays, is_leaf=_is_leaf)
 
 
 def _is_leaf(x: Any) -> bool:
-    return isinstance(x, Lag | AbstractLag) or (isinstance(x, eqx.Module) and callable(x))
+    return isinstance(x, Lag | AbstractLag | Integral) or (isinstance(x, eqx.Module) and callable(x))
 
 
-def _kind(leaf: Any) -> AbstractLag:
+def _kind(leaf: Any) -> Any:
     if isinstance(leaf, Derivative):
         return Derivative(_with_options(_kind(leaf.of), leaf))
-    if isinstance(leaf, AbstractLag):
+    if isinstance(leaf, AbstractLag | Integral):
         return leaf
     if isinstance(leaf, Lag):
         return _with_options(_kind(leaf.delay), leaf)
     return Moving(leaf) if callable(leaf) else Constant(leaf)
 
 
-def _with_options(lag: AbstractLag, given: Any) -> AbstractLag:
+def _with_options(lag: Any, given: Any) -> AbstractLag:
     """A delay with the options that are given, where they are; others stay as they were."""
+    if isinstance(lag, Integral):
+        raise ValueError(
+            f"got lagrax.{type(given).__name__} around an Integral, expected a delay inside it: an integral has no options, "
+            "and its derivative is to be had from the vector field; use the Integral itself"
+        )
     if isinstance(lag, Derivative):
         return Derivative(_with_options(lag.of, given))
     minimum = lag.minimum if given.minimum is None else given.minimum

@@ -68,7 +68,7 @@ def with_output_error(step: Step, method: Method, problem: Problem, t, t_end, y,
     return eqx.tree_at(lambda s: s.error, step, error)
 
 
-def output_error(step: Step, method: Method, problem: Problem, t, t_end, y, delayed: Inexact[Array, "n d"]):
+def output_error(step: Step, method: Method, problem: Problem, t, t_end, y, delayed: Any):
     """The larger of a step's own error estimate and that of its dense output, where `delayed` is seen at the probe."""
     theta, scale = method.probe  # type: ignore[misc]
     coefficients = [combine(weights, step.increments) for weights in method.dense]

@@ -62,7 +62,7 @@ def _value(dense: DenseSolution, t: Float[Array, ""], left: bool) -> PyTree[Arra
     state = dense.state(t - lax.stop_gradient(beyond), left)
     # By a factor, so that derivatives are NaN too.
     known = jnp.where(beyond > rounding, jnp.nan, 1.0).astype(state.dtype)
-    return dense.problem.unravel(state * known)
+    return dense.problem.state(state * known)
 
 
 @compiled

@@ -41,6 +41,10 @@ class RESULTS(dfx.RESULTS):
     bad_history = (
         "t0 lies after the end of the solution that is to be continued: start where it ends, or solve it further first."
     )
+    bad_integral = (
+        "An integral over the past cannot be computed to the tolerance: its kernel, or the history, jumps or kinks inside "
+        "(pass `kinks` of the Integral, `jump_ts` of the solve), is not integrable, or outgrows the decay of the kernel."
+    )
     bad_precision = (
         "A delay is shorter than 128 spacings of the floating-point numbers at t0 or t1, where it drowns in rounding: shift "
         "time towards 0, or compute in float64."

@@ -6,6 +6,8 @@ a step that runs over a kink is smooth all the same, and where it met the kink i
 (`_crossing.py`).
 """
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -35,10 +37,24 @@ class View(eqx.Module):
     open: Bool[Array, " n"]
     lower: Float[Array, " n"]
     upper: Float[Array, " n"]
+    pieces: Int[Array, " n"]
+    """The lags' pointers into the sources."""
+    start: Int[Array, ""]
+    """Which source is t0."""
+    tracked: tuple[bool, ...] = eqx.field(static=True)
+    overlaps: tuple[bool, ...] = eqx.field(static=True)
+
+    def of(self, lags: list[int]) -> "View":
+        """What some of the lags see."""
+        pick = lambda x: x[np.array(lags)]
+        where = lambda v: (v.first, v.last, v.initial, v.open, v.lower, v.upper, v.pieces)
+        picked = eqx.tree_at(where, self, [pick(x) for x in where(self)])
+        flags = {name: tuple(getattr(self, name)[i] for i in lags) for name in ("tracked", "overlaps")}
+        return dataclasses.replace(picked, **flags)
 
     def find(self, times: Float[Array, " n"], guesses: Int[Array, " n"], problem: Problem) -> Int[Array, " n"]:
         """The row that each lag reads, near its guess."""
-        tracked, overlaps = flags(problem)
+        tracked, overlaps = np.array(self.tracked), np.array(self.overlaps)
         times, starts = lax.stop_gradient(times), self.past.starts
         number = jnp.clip(guesses, self.first, jnp.maximum(self.last, self.first))
         ahead = lambda k: (k < self.last) & (read_each(starts, k + 1) <= times)
@@ -67,7 +83,7 @@ def slope_flags(problem: Problem) -> np.ndarray:
 
 def look_back(past: Past, sources: Sources, t: Float[Array, ""], problem: Problem) -> View:
     """The pieces of the past that the lags read from time t on."""
-    tracked, _ = flags(problem)
+    tracked, overlaps = flags(problem)
     pointers, end = sources.pointers, past.count - 1
     lower, upper = lax.stop_gradient(sources.bounds())
     is_open = pointers >= sources.size
@@ -82,6 +98,10 @@ def look_back(past: Past, sources: Sources, t: Float[Array, ""], problem: Proble
         open=is_open | ~tracked,
         lower=jnp.where(tracked, lower, -jnp.inf),
         upper=jnp.where(tracked, upper, jnp.inf),
+        pieces=pointers,
+        start=sources.start,
+        tracked=tuple(map(bool, tracked)),
+        overlaps=tuple(map(bool, overlaps)),
     )
 
 

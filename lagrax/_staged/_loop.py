@@ -130,6 +130,7 @@ def _conditions(problem: Problem) -> dict[str, Bool[Array, ""]]:
 def _shortest(problem: Problem) -> Float[Array, ""]:
     """The least of the delays that steps must not exceed, as far as they are known in advance; ∞ if there is none."""
     lengths = [jnp.asarray(lag.shortest(), problem.t0.dtype) for lag in problem.lags if not lag.overlaps]
+    lengths += [] if problem.sums is None else [problem.sums.longest_step]
     return lax.stop_gradient(jnp.min(jnp.stack([jnp.full((), jnp.inf, problem.t0.dtype), *lengths])))
 
 
@@ -231,9 +232,9 @@ def _refreshed(carry: Carry, view: View, problem: Problem, setup: Setup) -> tupl
     """The start of the step with its slope, and the number of evaluations so far."""
     old = carry.start
     if not setup.method.reuses_last:
-        return start_at(problem, view, old.t, old.y, old.guesses), carry.evaluations + 1
+        return start_at(problem, setup, view, old.t, old.y, old.guesses), carry.evaluations + 1
     new = lambda: jax.tree.map(
-        lambda a, b: jnp.where(carry.fresh, a, b), start_at(problem, view, old.t, old.y, old.guesses), old
+        lambda a, b: jnp.where(carry.fresh, a, b), start_at(problem, setup, view, old.t, old.y, old.guesses), old
     )
     start = lax.cond(unvmap_any(carry.fresh), new, lambda: old)
     return start, carry.evaluations + carry.fresh.astype(jnp.int32)

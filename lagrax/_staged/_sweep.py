@@ -7,6 +7,7 @@ special case.
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import diffrax as dfx
 import equinox as eqx
@@ -21,8 +22,10 @@ from .._method._step import implicit_step, output_error
 from .._past import evaluate, make_row, split_rows
 from .._problem import Problem
 from .._setup import Setup
+from .._xla._buffer import read
 from .._xla._neighbours import inside, just_after
 from ._lookup import View, delayed_states, flags, slope_flags
+from ._sums import edge_links, history_sums, own_sums, row_sums
 
 SWEEPS, FIXED_SWEEPS = 10, 50
 """How often a step is repeated at most, with adaptive steps (which can be made shorter) and with fixed ones."""
@@ -67,7 +70,12 @@ def take_sweeps(
     problem: Problem, setup: Setup, view: View, start: Start, t_end, guess: Inexact[Array, " row"], scale
 ) -> Sweep:
     """The step from `start` to t_end. Sweeps stop where its coefficients change by less than `scale`."""
-    inputs = (problem, view, start, t_end)
+    sums = (
+        sums_of_past(problem, setup, view, start, node_times(setup.method, start.t, t_end), t_end)
+        if problem.sums is not None
+        else None
+    )
+    inputs = (problem, view, start, t_end, sums)
     if not any(flags(problem)[1]):
         return sweep_once(setup, inputs, guess)
     return _converge(inputs, guess, scale, setup)
@@ -128,13 +136,15 @@ def _converge_jvp(primals, tangents):
 
 def sweep_once(setup: Setup, inputs: tuple, own: Inexact[Array, " row"]) -> Sweep:
     """One sweep, whose stages see the step itself as `own`."""
-    problem, view, start, t_end = inputs
+    problem, view, start, t_end, sums = inputs
+    number = view.past.count
 
     def look(stage, t, y, guesses):
         times = problem.looked_up(t, y)
         links = view.find(times, guesses, problem)
-        rows = jnp.where((links == view.past.count)[:, None], own[None], view.past.read(links))
-        return delayed_states(problem, times, links, rows, view.lower, view.upper), links
+        rows = jnp.where((links == number)[:, None], own[None], view.past.read(links))
+        delayed = delayed_states(problem, times, links, rows, view.lower, view.upper)
+        return with_sums(problem, setup, delayed, sums, (own, number), start.t, t_end, stage, t, links), links
 
     return run_stages(problem, setup, start, t_end, look, own.dtype)
 
@@ -198,16 +208,40 @@ def _implicit_stages(problem: Problem, setup: Setup, start: Start, t_end, look: 
     )
 
 
-def start_at(problem: Problem, view: View, t, y, guesses: Int[Array, " n"]) -> Start:
+def start_at(problem: Problem, setup: Setup, view: View, t, y, guesses: Int[Array, " n"]) -> Start:
     """The start of a step at (t, y). The step itself, seen from its start, is y."""
     times = problem.looked_up(just_after(t), y)
     links = view.find(times, guesses, problem)
     itself = links == view.past.count
     # (A derivative at the start itself is taken from the row before.)
     rows = view.past.read(jnp.where(itself, view.past.count - 1, links))
-    delayed = delayed_states(problem, times, links, rows, view.lower, view.upper)
+    delayed: Any = delayed_states(problem, times, links, rows, view.lower, view.upper)
     delayed = jnp.where((itself & ~slope_flags(problem))[:, None], y[None], delayed)
+    if problem.sums is not None:
+        before = Start(t, y, jnp.zeros_like(y), links, guesses)
+        delayed = (delayed, sums_of_past(problem, setup, view, before, just_after(t)[None], t)[0])
     return Start(t, y, problem.field(just_after(t), y, delayed), links, guesses)
+
+
+def sums_of_past(problem: Problem, setup: Setup, view: View, start: Start, times: Float[Array, " nodes"], t_end):
+    """What the integrals over the past have of the history and of the rows, seen from several times of a step."""
+    times = inside(times, start.t, t_end)
+    links = lax.stop_gradient(edge_links(problem, view, times, start.guesses))
+    past = row_sums(problem, view.past.rows, view.past.count, start.t, times, links, setup.method.order)
+    return past + history_sums(problem, times, links, view.pieces, view.start)
+
+
+def with_sums(problem: Problem, setup: Setup, delayed, sums, own: tuple, start, t_end, stage, t, links):
+    """The delayed states that a stage sees, together with the sums if there are any: `sums` are those over the past at all
+    nodes, `own` is the row of the step and its number."""
+    if problem.sums is None:
+        return delayed
+    method, (row, number) = setup.method, own
+    if method.implicit:  # which asks at times of its own, at its nodes and at the probe
+        node = jnp.argmin(jnp.abs(node_times(method, start, t_end) - t)).astype(jnp.int32)
+    else:
+        node = jnp.asarray(method.node_of, jnp.int32)[stage]
+    return delayed, read(sums, node) + own_sums(problem, row, start, t, links, number, method.order)
 
 
 def continued(row: Inexact[Array, " row"], start: Start, t_end, smooth: Bool[Array, ""]) -> Inexact[Array, " row"]:

@@ -16,9 +16,11 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Inexact, Int
 
+from .._method import node_times
 from .._output._results import failed
 from .._past import add_rows, evaluate, row_end, row_start, row_state, split_rows
 from .._problem import Problem
@@ -27,12 +29,13 @@ from .._trajectory import DECLARED, END, Cotangents, Trajectory, add_to, declare
 from .._xla._buffer import read, write
 from .._xla._compat import unvmap_max
 from .._xla._kernel import in_one_kernel
-from .._xla._neighbours import just_after
+from .._xla._neighbours import inside, just_after
 from ._crossing import miss_at
 from ._lookup import delayed_states, flags, slope_flags
 from ._record import Note
 from ._sources import Sources
-from ._sweep import Start, run_stages
+from ._sums import history_sums, pull_rows, row_sums
+from ._sweep import Start, run_stages, with_sums
 
 SWEEPS = 64
 """How often a transposed step is repeated at most."""
@@ -134,7 +137,13 @@ def _step_back(i: Int[Array, ""], bars: Bars, active, trajectory: Trajectory, va
     y_end_bar = jnp.where(located, 0, bars.y)
 
     pulled, evaluations = _transposed_step(i, note, trajectory, variables, constants, setup, y_end_bar, row_bar)
-    (start_bar, end_bar), y_bar, rows_bar, variables_bar = pulled
+    (start_bar, end_bar), y_bar, rows_bar, variables_bar, sums_bar = pulled
+    all_rows = add_rows(bars.rows, jnp.maximum(note.links, 0).reshape(-1), rows_bar.reshape(-1, row.size))
+    if problem.sums is not None:
+        pull = (i, note, past.rows, variables, constants, setup, sums_bar, all_rows)
+        all_rows, more_times, more = _pull_sums(*pull)
+        start_bar, end_bar = start_bar + more_times[0], end_bar + more_times[1]
+        variables_bar = jax.tree.map(jnp.add, variables_bar, more)
     total = jax.tree.map(lambda a, b, c: a + b + mu.astype(c.dtype) * c, bars.problem, variables_bar, variables_b)
     end_bar = t_bar + end_bar
     is_declared = note.depends_on <= DECLARED
@@ -142,7 +151,6 @@ def _step_back(i: Int[Array, ""], bars: Bars, active, trajectory: Trajectory, va
     if jump_ts.size:
         number = jnp.where(is_declared, DECLARED - note.depends_on, 0)
         jump_ts = write(jump_ts, number, read(jump_ts, number) + jnp.where(is_declared, end_bar, 0))
-    all_rows = add_rows(bars.rows, jnp.maximum(note.links, 0).reshape(-1), rows_bar.reshape(-1, row.size))
     return Bars(
         y=y_bar,
         t=start_bar,
@@ -158,25 +166,32 @@ def _step_back(i: Int[Array, ""], bars: Bars, active, trajectory: Trajectory, va
 
 
 def _transposed_step(i, note: Note, trajectory: Trajectory, variables, constants, setup: Setup, y_end_bar, row_bar):
-    """((The cotangents of the ends of step i, of its state, of the rows it read and of the variables), evaluations)."""
+    """((The cotangents of the ends of step i, of its state, of the rows it read, of the variables and of the sums over
+    earlier rows), evaluations)."""
     past: Any = trajectory.past
     row = read(past.rows, i)
     y = row_state(row, constants.y0 if variables.y0 is None else variables.y0)
-    step = lambda times, y, own, rows, variables: _replay(
-        times, y, own, rows, eqx.combine(variables, constants), i, note, trajectory.sources, setup
+    step = lambda times, y, own, rows, variables, sums: _replay(
+        times, y, own, rows, eqx.combine(variables, constants), i, note, trajectory.sources, setup, sums
     )
-    _, transpose = jax.vjp(step, (row_start(row), row_end(row)), y, row, past.read(note.links), variables)
+    ends = (row_start(row), row_end(row))
+    problem = eqx.combine(variables, constants)
+    sums = None
+    if problem.sums is not None:
+        seen_from, links = _node_times(setup, ends), _node_links(setup, note)
+        sums = row_sums(problem, past.rows, i, ends[0], seen_from, links, setup.method.order)
+    _, transpose = jax.vjp(step, ends, y, row, past.read(note.links), variables, sums)
 
     def again(carry):
         k, v, *_ = carry
-        times_bar, y_bar, own_bar, rows_bar, variables_bar = transpose((y_end_bar, v))
+        times_bar, y_bar, own_bar, rows_bar, variables_bar, sums_bar = transpose((y_end_bar, v))
         new = row_bar + own_bar
         size = jnp.max(jnp.abs(new))
         change = jnp.max(jnp.abs(new - v))
         rounding = jnp.finfo(size.dtype).eps * size
         settled = ~(change > SETTLED * rounding) | (k + 1 >= SWEEPS)
         lost = jnp.where(settled & ~(change <= LOST * rounding), jnp.nan, 1)
-        pulled = (times_bar, y_bar, rows_bar, variables_bar)
+        pulled = (times_bar, y_bar, rows_bar, variables_bar, sums_bar)
         return k + 1, new, settled, jax.tree.map(lambda x: x * lost.astype(x.dtype), pulled)
 
     nothing = eqx.filter_eval_shape(lambda: again((jnp.int32(0), row_bar, jnp.array(False), None)))[-1]
@@ -186,24 +201,59 @@ def _transposed_step(i, note: Note, trajectory: Trajectory, variables, constants
     return pulled, jnp.int32(setup.method.stages)
 
 
-def _replay(times, y, own, rows: Inexact[Array, "stages n row"], problem: Problem, i, note: Note, sources, setup: Setup):
+def _replay(times, y, own, rows: Inexact[Array, "stages n row"], problem: Problem, i, note: Note, sources, setup, sums):
     """(The end of step i, its row), its lookups being those that were made."""
     t, t_end = times
     tracked, _ = flags(problem)
     at_pieces = eqx.tree_at(lambda s: s.pointers, sources, note.pieces)
     lower, upper = lax.stop_gradient(at_pieces.bounds())
     lower, upper = jnp.where(tracked, lower, -jnp.inf), jnp.where(tracked, upper, jnp.inf)
+    if problem.sums is not None:
+        nodes, seen = _node_times(setup, times), _node_links(setup, note)
+        sums = sums + history_sums(problem, nodes, seen, note.pieces, sources.start)
 
-    def look(stage, t, y, _):
+    def states(stage, t, y):
         number = jnp.asarray(stage, jnp.int32)
         times, links = problem.looked_up(t, y), read(note.links, number)
         seen = jnp.where((links == i)[:, None], own[None], read(rows, number))
         return delayed_states(problem, times, links, seen, lower, upper), links
 
-    delayed, links = look(0, just_after(t), y, None)
+    def look(stage, s, y, _):
+        delayed, links = states(stage, s, y)
+        return with_sums(problem, setup, delayed, sums, (own, i), t, t_end, stage, s, links), links
+
+    delayed, links = states(0, just_after(t), y)
     delayed = jnp.where(((links == i) & ~slope_flags(problem))[:, None], y[None], delayed)
+    delayed = with_sums(problem, setup, delayed, sums, (own, i), t, t_end, 0, just_after(t), links)
     start = Start(t, y, problem.field(just_after(t), y, delayed), links, links)
     sweep = run_stages(problem, setup, start, t_end, look, own.dtype)
     if problem.kicks is None:
         return sweep.y_end, sweep.row
     return problem.kicked(declared_jump(note.depends_on), t_end, sweep.y_end), sweep.row
+
+
+def _pull_sums(i, note: Note, rows, variables, constants, setup: Setup, sums_bar, rows_bar):
+    """The cotangents of (all rows, the ends of step i, the variables) through the sums over earlier rows."""
+    row = read(rows, i)
+    return pull_rows(
+        lambda variables: eqx.combine(variables, constants),
+        variables,
+        rows,
+        i,
+        lambda ends: _node_times(setup, ends),
+        (row_start(row), row_end(row)),
+        _node_links(setup, note),
+        setup.method.order,
+        (sums_bar, rows_bar),
+    )
+
+
+def _node_times(setup: Setup, ends: tuple) -> Float[Array, " nodes"]:
+    return inside(node_times(setup.method, *ends), *ends)
+
+
+def _node_links(setup: Setup, note: Note) -> Int[Array, "nodes n"]:
+    """Which rows the lags read at each node: those that a stage there read."""
+    method = setup.method
+    stages = np.argmin(np.abs(method.nodes[:, None] - method.c[None]), axis=1)
+    return note.links[stages]
