@@ -203,9 +203,9 @@ def declared_level(jump: Int[Array, ""], problem: Problem) -> Any:
     return jnp.where(problem.kicks.are(jump), JUMP, KINK)
 
 
-def pass_breakpoint(sources: Sources, problem: Problem, deepest: int, row) -> tuple[Sources, Int[Array, ""]]:
+def pass_breakpoint(sources: Sources, problem: Problem, deepest: int, row: Any = 0) -> tuple[Sources, Int[Array, ""]]:
     """Moves past the next breakpoint, recording it as a source if its kink is not too smooth to have tracked echoes.
-    `row` is the number of the next step.
+    `row` is the number of the next step, which counts with impulses only.
 
     Also returns what its time depends on: `j n + i` for the echo of source j by delay i, `DECLARED - k` for declared jump k.
 
@@ -250,7 +250,7 @@ def pass_breakpoint(sources: Sources, problem: Problem, deepest: int, row) -> tu
         jumps=sources.jumps + (jumps | alone).astype(jnp.int32),
         reached=lax.stop_gradient(time),
         root_count=sources.root_count,
-        rows=None if sources.rows is None else append(sources.rows, row),
+        rows=None if sources.rows is None else append(sources.rows, jnp.asarray(row)),
     )
     echo = parent * len(parents) + first
     return passed, jnp.where(declared, DECLARED - sources.next_jump, echo)
