@@ -43,6 +43,8 @@ class Problem(eqx.Module):
     lags: tuple[AbstractLag, ...] = ()
     kicks: Any = None
     """Which of `jump_ts` are kicks of the state, and how it is kicked (`_impulses.py`); None if there are none."""
+    output: Any = None
+    """With bounded memory, the function (t, state, args) to what is saved of a state, if that is not the state itself."""
     sums: Any = None
     """The integrals over the past that are computed at every stage (`_distributed/_sum.py`), if there are any."""
     sound: Bool[Array, ""] | None = None
@@ -81,6 +83,10 @@ class Problem(eqx.Module):
             return ravel((new, self.unravel(y)[1]) if self.chained else new, y.dtype)
 
         return lax.cond(unvmap_any(is_kick), lambda: jnp.where(is_kick, kick(), y), lambda: y)
+
+    def observed(self, t: Float[Array, ""], y: Inexact[Array, " d"]) -> Inexact[Array, " k"]:
+        """What is saved of the state at time t, as one vector."""
+        return y if self.output is None else ravel(self.output(t, self.unravel(y), self.args), y.dtype)
 
     def jumps_before(self) -> Int[Array, ""]:
         """How many of the declared jumps are over when the solve starts: a kick at t0 is not."""

@@ -101,10 +101,10 @@ class Ends(eqx.Module):
 
 
 class Observed(eqx.Module):
-    """What a bounded solve has to write down as it goes: the states at `ts`, of which `size` have been passed."""
+    """What a bounded solve has to write down as it goes: what is saved at `ts`, of which `size` have been passed."""
 
     ts: Float[Array, " times"]
-    ys: Inexact[Array, "times d"]
+    ys: Inexact[Array, "times k"]
     size: Int[Array, ""]
     limit: Int[Array, ""]
     """The number of steps at which the loop pauses."""
@@ -128,7 +128,8 @@ class Observed(eqx.Module):
         def observe(state):
             size, ys = state
             is_due, place = due(state), jnp.minimum(size, len(self.ts) - 1)
-            value = evaluate(interval, split_rows(row)[1], read(self.ts, place), *like)
+            time = read(self.ts, place)
+            value = problem.observed(time, evaluate(interval, split_rows(row)[1], time, *like))
             value = jnp.where(is_due, value, read(ys, place))
             return size + is_due.astype(jnp.int32), write(ys, place, value)
 

@@ -200,6 +200,8 @@ def _solve(call: Call) -> tuple[dfx.Solution, Bool[Array, ""]]:
     setup = make_setup(call.solver, call.controller, dt0, call.max_steps, directions=directions, meter=call.meter, keep=keep)
     setup = dataclasses.replace(setup, memory=call.memory)
     call.adjoint.check(problem, setup, call.saveat)
+    if call.memory is not None:
+        problem = _with_output(problem, call)
     wanted = [jnp.asarray(sub.ts, problem.t0.dtype) for sub in call.subs if sub.ts is not None]
     times = jnp.concatenate([jnp.zeros(0, problem.t0.dtype), *wanted])
     trajectory, ys = call.adjoint.solve(problem, setup, times)
@@ -250,6 +252,18 @@ def _make_problem(call: Call) -> Problem:
         return problem
     jump_ts, kicks = make_kicks(call.impulses, problem.jump_ts, t0, call.state, args)
     return dataclasses.replace(problem, jump_ts=jump_ts, kicks=kicks)
+
+
+def _with_output(problem: Problem, call: Call) -> Problem:
+    """With the function whose values are saved on the way, if it is one and returns numbers such as the state's."""
+    saved = [sub for sub in call.subs if sub.ts is not None]
+    if len(saved) != 1 or saved[0].fn is dfx.SubSaveAt(t1=True).fn:
+        return problem
+    state = problem.unravel(problem.y0)
+    leaves = jax.tree.leaves(eqx.filter_eval_shape(saved[0].fn, problem.t0, state, call.args))
+    if not leaves or any(getattr(leaf, "dtype", None) != problem.y0.dtype for leaf in leaves):
+        return problem
+    return dataclasses.replace(problem, output=with_closure(saved[0].fn, problem.t0, state, call.args))
 
 
 def _converted(term: DelayTerm, t: Float[Array, ""], state: PyTree, args: PyTree) -> list[AbstractLag]:
@@ -352,7 +366,7 @@ def _convert_events(event: dfx.Event, t: Float[Array, ""], state: PyTree, args: 
 
 
 def _finish(
-    trajectory: Trajectory, observed: list[Inexact[Array, "_ d"]], problem: Problem, setup: Setup, call: Call
+    trajectory: Trajectory, observed: list[Inexact[Array, "_ _"]], problem: Problem, setup: Setup, call: Call
 ) -> dfx.Solution:
     result = trajectory.result
     t_final, y_final = trajectory.t_end, trajectory.y_end

@@ -68,6 +68,23 @@ def test_several_lists_of_times():
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12), run(32), run(None))
 
 
+def test_what_a_function_saves_is_all_that_is_kept():
+    def saved(memory):
+        def value(parameters, ts, scale):
+            fn = lambda t, y, args: {"wave": jnp.sin(scale * y) * args[0], "pair": jnp.stack([y * t, y**2])}
+            saveat = dfx.SaveAt(subs=[dfx.SubSaveAt(t0=True, t1=True, ts=ts, fn=fn), dfx.SubSaveAt(t1=True)])
+            ys, end = mackey_glass(parameters, 400.0, saveat=saveat, memory=memory).ys
+            loss = jnp.sum(ys["wave"] * jnp.cos(jnp.arange(11.0))) + jnp.sum(ys["pair"] ** 2) + end[0]
+            return loss, (ys, end)
+
+        return value
+
+    inputs = (jnp.array(PERIODIC), TS, jnp.array(2.0))
+    run = lambda memory: jax.jit(jax.value_and_grad(saved(memory), (0, 1, 2), has_aux=True))(*inputs)
+    for a, b in zip(jax.tree.leaves(run(32)), jax.tree.leaves(run(None)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9 * np.max(np.abs(b)))
+
+
 @pytest.mark.slow
 def test_second_derivatives():
     final = lambda memory: lambda x: mackey_glass((*x, 6.0, 0.5), 60.0, memory=memory, max_steps=256).ys[0]

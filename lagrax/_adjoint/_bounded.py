@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from .._planned import integrate_bounded, walk_back_bounded
+from .._planned import empty_output, integrate_bounded, walk_back_bounded
 from .._problem import Problem
 from .._setup import UNLIMITED, Setup
 from .._trajectory import Trajectory
@@ -57,7 +57,7 @@ def _solve_bwd(residuals, cotangent: Any, perturbed, inputs, constants, setup):
     given = (
         fill(y_end_bar, trajectory.y_end),
         fill(t_end_bar, trajectory.t_end),
-        fill(ys_bar, jnp.zeros((len(ts), problem.y0.size), problem.y0.dtype)),
+        fill(ys_bar, empty_output(problem, ts)),
         is_asked((y_end_bar, t_end_bar, ys_bar)),
     )
     total, ts_bar, evaluations = walk_back_bounded(trajectory, snapshots, given, problem, ts, perturbed[0], setup)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import diffrax as dfx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Inexact, PyTree
 
@@ -17,7 +18,7 @@ from ._results import RESULTS, failed
 def save(
     saveat: dfx.SaveAt,
     trajectory: Trajectory,
-    observed: list[Inexact[Array, "_ d"]],
+    observed: list[Inexact[Array, "_ _"]],
     t_final: Float[Array, ""],
     y_final: Inexact[Array, " d"],
     problem: Problem,
@@ -40,6 +41,8 @@ def save(
 
 
 def _save_sub(sub: dfx.SubSaveAt, trajectory, states: Iterator, t_final, y_final, problem, args):
+    if sub.ts is not None and problem.output is not None:
+        return _save_outputs(sub, trajectory, next(states), t_final, y_final, problem, args)
     parts = []
     if sub.t0:
         parts.append((problem.t0[None], _first(trajectory, problem)[None]))
@@ -61,6 +64,29 @@ def _save_sub(sub: dfx.SubSaveAt, trajectory, states: Iterator, t_final, y_final
     ys = jnp.concatenate([y for _, y in parts])
     reached = ts <= t_final
     ys = jax.vmap(lambda t, y: sub.fn(t, problem.unravel(y), args))(jnp.where(reached, ts, t_final), ys)
+    return _masked(ts, ys, reached, trajectory)
+
+
+def _save_outputs(sub: dfx.SubSaveAt, trajectory, observed: Inexact[Array, "times k"], t_final, y_final, problem, args):
+    """The same if `fn` was applied to the states at `ts` on the way."""
+    ts = sub.ts.astype(problem.t0.dtype)  # type: ignore[union-attr]
+    save = lambda t, y: sub.fn(t, problem.unravel(y), args)
+    shapes, structure = jax.tree.flatten(jax.eval_shape(save, problem.t0, problem.y0))
+    places = np.cumsum([shape.size for shape in shapes])[:-1]
+    leaves = [x.reshape(-1, *shape.shape) for x, shape in zip(jnp.split(observed, places, axis=1), shapes, strict=True)]
+    parts = [(ts, jax.tree.unflatten(structure, leaves))]
+    single = lambda t, y: (t[None], jax.tree.map(lambda leaf: leaf[None], save(t, y)))
+    if sub.t0:
+        parts.insert(0, single(problem.t0, problem.y0))
+    if sub.t1:
+        parts.append(single(t_final, y_final))
+    times = jnp.concatenate([t for t, _ in parts])
+    ys = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *(y for _, y in parts))
+    return _masked(times, ys, times <= t_final, trajectory)
+
+
+def _masked(ts, ys: PyTree, reached, trajectory: Trajectory):
+    """(ts, ys) with infinity in places that were not reached."""
     # Where a failed solve did not come to, infinity still depends on what it came to: its gradient is NaN then, not zero.
     nothing = lambda leaf: jnp.where(failed(trajectory.result), leaf + jnp.inf, jnp.inf).astype(leaf.dtype)
     mask = lambda leaf: jnp.where(reached.reshape(-1, *[1] * (leaf.ndim - 1)), leaf, nothing(leaf))

@@ -58,7 +58,7 @@ def _integrate(problem: Problem, setup: Setup, ts: Float[Array, " times"]):
     recording, quiet = setup.keep.record, dataclasses.replace(setup, meter=dfx.NoProgressMeter())
     length = setup.segment if recording else CHUNK
     zero = jnp.zeros((), jnp.int32)
-    ys = jnp.zeros((len(ts), problem.y0.size), problem.y0.dtype)
+    ys = empty_output(problem, ts)
     carry = dataclasses.replace(start_loop(problem, quiet), observed=Observed(ts, ys, zero, zero, zero))
     snapshots = jax.tree.map(
         lambda x: jnp.zeros((setup.room // length, *x.shape), x.dtype), _snapshot(carry) if recording else None
@@ -175,11 +175,9 @@ def _segment_back(
     rows_bar = jnp.concatenate([jnp.zeros((length, past.rows.shape[1]), past.rows.dtype), bars.rows])
     ts_bar = bars.ts
     if len(ts):
-        numbers, observed = _observed(k, trajectory, past.rows, ts, problem, setup)
-        _, transpose = jax.vjp(observed, past.rows, ts)
-        mine = jnp.where((numbers // np.int32(length) == k)[:, None], ys_bar, 0)
-        more, here = transpose(mine)
+        more, here, saved_bar = _observed_back(k, trajectory, past.rows, ys_bar, ts, problem, perturbed, setup)
         rows_bar, ts_bar = rows_bar + more, ts_bar + here
+        bars = eqx.tree_at(lambda b: b.problem, bars, jax.tree.map(jnp.add, bars.problem, saved_bar))
     cotangents = Cotangents(rows_bar, None, bars.y, jnp.zeros_like(t_bar), asked)
     rows_bar, y_bar, total = in_one_kernel(walk, local, cotangents, problem, perturbed, moving, setup, size)
     steps = k * np.int32(length) + np.arange(length, dtype=np.int32)
@@ -198,15 +196,34 @@ def _segment_back(
     )
 
 
-def _observed(k, trajectory: Trajectory, rows, ts, problem: Problem, setup: Setup):
-    """(The step that each of `ts` lies in, the function of (rows, ts) to the states there, for those in segment k)."""
+def empty_output(problem: Problem, ts: Float[Array, " times"]) -> Inexact[Array, "times k"]:
+    """Room for what is saved at `ts`."""
+    saved = jax.eval_shape(lambda: problem.observed(problem.t0, problem.y0))
+    return jnp.zeros((len(ts), *saved.shape), saved.dtype)
+
+
+def _observed_back(k, trajectory: Trajectory, rows, ys_bar, ts, problem: Problem, perturbed: Any, setup: Setup):
+    """The cotangents of (rows, ts, the problem's perturbed variables) through what was saved in segment k."""
     past: Any = trajectory.past
     side = "left" if problem.kicks is None else "right"
     numbers = jnp.searchsorted(past.starts, ts, side=side, method="scan").astype(jnp.int32) - 1
     numbers = jnp.clip(numbers, 0, jnp.maximum(trajectory.count - 1, 0))
+    mine = numbers // np.int32(setup.segment) == k
     places = jnp.clip(numbers - _base(k, setup), 0, len(rows) - 1)
+    variables, constants = eqx.partition(problem, eqx.is_inexact_array)
+    variables, fixed = eqx.partition(variables, perturbed)
+    constants = eqx.combine(constants, fixed)
     like = (problem.y0.dtype, problem.y0.size)
-    return numbers, lambda rows, ts: evaluate(*split_rows(rows[places]), ts, *like)
+
+    def saved(rows, ts, variables):
+        problem = eqx.combine(variables, constants)
+        states = evaluate(*split_rows(rows[places]), ts, *like)
+        # (Where a time lies in another segment, its state is not there.)
+        states = jnp.where(mine[:, None], states, lax.stop_gradient(problem.y0))
+        return jax.vmap(problem.observed)(ts, states)
+
+    _, transpose = jax.vjp(saved, rows, ts, variables)
+    return transpose(jnp.where(mine[:, None], ys_bar, 0))
 
 
 def _base(k, setup: Setup):
