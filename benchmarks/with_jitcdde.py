@@ -1,4 +1,4 @@
-"""The Mackey–Glass equation by JiTCDDE, which writes it as C and compiles that."""
+"""Equations by JiTCDDE, which writes them as C and compiles that."""
 
 import functools
 import shutil
@@ -6,7 +6,9 @@ import sys
 import tempfile
 from contextlib import chdir
 
-from jitcdde import jitcdde, t, y
+import numpy as np
+import symengine
+from jitcdde import dy, jitcdde, quadrature, t, y
 
 from . import mackey_glass as mg
 
@@ -55,5 +57,46 @@ class StateDependent:
         self.equation.purge_past()
         self.equation.constant_past([1.0])
         # Its breakpoints are those of constant delays: here it only knows that of the start.
+        self.equation.initial_discontinuities_handled = True
+        return float(self.equation.integrate(t1)[0])
+
+
+class NeutralLogistic:
+    """y' = r y (1 - y(t - 1) - c y'(t - 1)) with y = 2 + t in the past. Call it with an end for y(t1)."""
+
+    def __init__(self, rate: float, share: float, tolerance: float) -> None:
+        field = [rate * y(0) * (1 - y(0, t - 1) - share * dy(0, t - 1))]
+        self.equation = jitcdde(field, verbose=False, max_delay=1.0)
+        with tempfile.TemporaryDirectory() as folder, chdir(folder):
+            self.equation.compile_C(verbose=False)
+        self.equation.set_integration_parameters(rtol=tolerance, atol=tolerance, first_step=1e-3)
+
+    def __call__(self, t1: float) -> float:
+        self.equation.purge_past()
+        for time in (-1.0, 0.0):  # a line is exact between two points
+            self.equation.add_past_point(time, [2 + time], [1.0])
+        # The kinks of a neutral equation stay: JiTCDDE would have to step on all of them, and only does so at the start.
+        self.equation.initial_discontinuities_handled = True
+        return float(self.equation.integrate(t1)[0])
+
+
+class Spread:
+    """y' = -½ ∫ y(t - s) ds over [0, π] with y = cos in the past. Call it with an end for y(t1)."""
+
+    POINTS = 10
+    """Gauss points of its quadrature, for the error that its tolerance allows."""
+
+    def __init__(self, tolerance: float) -> None:
+        s = symengine.Symbol("s")
+        integral = quadrature(y(0, t - s), s, 0, np.pi, nsteps=self.POINTS, method="gauss")
+        self.equation = jitcdde([-integral / 2], verbose=False, max_delay=np.pi)
+        with tempfile.TemporaryDirectory() as folder, chdir(folder):
+            self.equation.compile_C(simplify=False, verbose=False)
+        self.equation.set_integration_parameters(rtol=tolerance, atol=tolerance, first_step=1e-3)
+
+    def __call__(self, t1: float) -> float:
+        self.equation.purge_past()
+        for time in np.linspace(-np.pi, 0, 41):  # cubics between them are right to 1e-7
+            self.equation.add_past_point(time, [np.cos(time)], [-np.sin(time)])
         self.equation.initial_discontinuities_handled = True
         return float(self.equation.integrate(t1)[0])

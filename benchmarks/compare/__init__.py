@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from ..row import Row
 from .compile_time import compile_time
 from .images import images
+from .kinds import kinds
 from .long_runs import long_runs
 from .max_steps import max_steps
 from .moving import moving
@@ -28,6 +29,7 @@ COMPARISONS = {
     "single": Comparison(single, ("jitcdde",)),
     "sweep": Comparison(sweep, ("jitcdde",)),
     "moving": Comparison(moving, ("jitcdde",)),
+    "kinds": Comparison(kinds, ("jitcdde",)),
     "neural-ode": Comparison(neural_ode),
     "long-runs": Comparison(long_runs),
     "max-steps": Comparison(max_steps),

@@ -12,8 +12,13 @@ from jaxtyping import Array, Bool, Float, PyTree
 PANELS, MORE_PANELS = 16, 64
 """Into how many equal parts a smooth stretch of the history is divided, finite or (where a kernel decays) infinite."""
 
-POINTS, FEWER = np.polynomial.legendre.leggauss(8), np.polynomial.legendre.leggauss(5)
-"""Gauss's points and weights on [-1, 1] for the integral, and for another one that tells its error."""
+(_POINTS, _FACTORS), (_FEWER, _OTHERS) = (np.polynomial.legendre.leggauss(n) for n in (8, 5))
+POINTS = np.concatenate([_POINTS, _FEWER])
+FACTORS = np.stack([np.append(_FACTORS, np.zeros(5)), np.append(_FACTORS, -_OTHERS)])
+"""Gauss's points on [-1, 1], of two rules, and the factors of the first rule, and of its distance from the second."""
+
+AT_ONCE = 2**16
+"""How many numbers of the history are computed at once: one part after the other only if the state is large."""
 
 
 class Past(NamedTuple):
@@ -43,26 +48,25 @@ def over_history(
     edges = starts[:, None] + (ends - starts)[:, None] * shares.astype(starts.dtype)
     left, right = edges[:, :-1].reshape(-1), edges[:, 1:].reshape(-1)
 
-    def gauss(a, b, rule):
-        points, factors = (jnp.asarray(x, a.dtype) for x in rule)
+    def part(ends):
+        a, b = ends
+        points, factors = jnp.asarray(POINTS, a.dtype), jnp.asarray(FACTORS, a.dtype)
         times = (a + b) / 2 + points * (b - a) / 2
-        k = jax.vmap(weights)(times) * (factors * (b - a) / 2)[:, None]
-        return jax.tree.map(lambda g: jnp.tensordot(k.T.astype(g.dtype), g, 1), jax.vmap(value)(times))
+        k = factors[:, :, None] * ((b - a) / 2) * jax.vmap(weights)(times)
+        total = lambda g: jnp.einsum("rpm,p...->rm...", k.astype(g.dtype), g)
+        return jax.tree.map(total, jax.vmap(value)(times))
 
-    # One part after the other, each computed again on the way back: the history of a large state is not kept.
-    @jax.checkpoint
-    def part(sums, ends):
-        total, error = sums
-        share = gauss(*ends, POINTS)
-        apart = jax.tree.map(lambda x, y: jnp.abs(lax.stop_gradient(x - y)), share, gauss(*ends, FEWER))
-        add = lambda x, y: jax.tree.map(jnp.add, x, y)
-        return (add(total, share), add(error, apart)), None
-
-    first = gauss(lower, lower + (upper - lower) / panels, POINTS)
-    zeros = jax.tree.map(jnp.zeros_like, first)
-    start = (zeros, jax.tree.map(jnp.abs, zeros))
-    (total, error), _ = lax.scan(part, start, (left, right))
-    return total, error, first
+    size = sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(value, lower)))
+    together = max(1, AT_ONCE // (len(POINTS) * size))
+    if together >= len(left):
+        parts = jax.vmap(part)((left, right))
+    else:  # each computed again on the way back, so that the history is not kept
+        parts = lax.map(jax.checkpoint(part), (left, right), batch_size=together)
+    pick = lambda i: jax.tree.map(lambda x: x[:, i], parts)
+    sum_of = lambda tree: jax.tree.map(lambda x: jnp.sum(x, axis=0), tree)
+    error = sum_of(jax.tree.map(lambda x: jnp.abs(lax.stop_gradient(x)), pick(1)))
+    first = jax.tree.map(lambda x: x[0], part((lower, lower + (upper - lower) / panels)))
+    return sum_of(pick(0)), error, first
 
 
 def is_accurate(total: PyTree, error: PyTree, tolerance: tuple[Any, Any]) -> Bool[Array, ""]:

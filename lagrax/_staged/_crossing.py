@@ -16,8 +16,9 @@ from .._past import evaluate, split_rows
 from .._problem import Problem
 from .._xla._buffer import read
 from .._xla._compat import unvmap_any
-from .._xla._neighbours import inside
-from ._lookup import View, flags, frozen
+from .._xla._fold import any_of, first_of, fold, highest_of
+from .._xla._neighbours import inside, just_after
+from ._lookup import View, choose, flags, frozen
 
 AHEAD = 0.01
 """A root this little behind the end of a step, in its lengths, is taken as its end."""
@@ -33,7 +34,8 @@ TINY = 1e-6
 
 SAMPLES = np.concatenate([[0, AHEAD], np.linspace(0, 1, 9)[1:], [1 + AHEAD]])
 
-BISECTIONS, NEWTON_STEPS = 8, 4
+MOST_TRIALS = 64
+"""How often a root is looked for at most; four to eight times are usual."""
 
 STEEP, CLIMBS = 4, 36
 """A peak may be that much higher than its highest sample, in drops to the next ones; and how often its interval is cut."""
@@ -51,6 +53,8 @@ class Crossing(eqx.Module):
     looked_up: Float[Array, "samples n"]
     """The times looked at along the step."""
     times: Float[Array, " samples"]
+    sound: Bool[Array, ""]
+    """Whether all of them are numbers, as long as was promised, and not in the future."""
 
     @property
     def lands(self) -> Bool[Array, ""]:
@@ -65,54 +69,78 @@ def first_crossing(problem: Problem, view: View, row: Inexact[Array, " row"], sl
     tracked, _ = flags(problem)
 
     def looked_up(theta):
-        time = t + theta * (t_end - t)
-        # Not behind a jump at its end, but moving with theta there as elsewhere.
-        time = time + lax.stop_gradient(inside(time, t, t_end) - time)
+        # Behind a jump at its start, not behind one at its end.
+        time = inside(jnp.maximum(t + theta * (t_end - t), just_after(t)), t, t_end)
         return problem.looked_up(time, evaluate(*split_rows(row), time, problem.y0.dtype, problem.y0.size))
 
     def beyond(times: Float[Array, " n"]) -> Float[Array, " pairs"]:
         """How far above and below their pieces the lags look."""
-        return jnp.concatenate([times - view.upper, view.lower - times])
+        heights = jnp.concatenate([times - view.upper, view.lower - times])
+        return choose(np.concatenate([tracked, tracked]), heights, jnp.full_like(heights, -jnp.inf))
 
     thetas = jnp.asarray(SAMPLES, t.dtype)
-    times = jax.vmap(looked_up)(thetas)
-    heights = jnp.where(np.concatenate([tracked, tracked]), jax.vmap(beyond)(times), -jnp.inf)
-    outside = heights > slack
-    leaves = jnp.any(outside[1:] & ~outside[:-1], axis=1)
-    before = jnp.where(jnp.any(leaves), jnp.argmax(leaves), len(SAMPLES) - 2).astype(jnp.int32)
-    height = lambda theta: beyond(looked_up(theta))
-    top, valley = _hidden_top(height, heights, before, thetas, slack)
-    hidden = jnp.isfinite(top)
-    before = jnp.where(hidden, valley, before)
-    bracket = (read(thetas, before), jnp.where(hidden, top, read(thetas, before + 1)))
-    found = jnp.any(leaves) | hidden
-
-    locate = lambda: _root(height, ~read(outside, before) & np.concatenate([tracked, tracked]), bracket, slack)
-    theta, pair = lax.cond(unvmap_any(found), locate, lambda: (jnp.ones_like(t), jnp.zeros((), jnp.int32)))
-    stayed = (outside[0] & outside[-2]).astype(jnp.int32)
-    astray = jnp.where(tracked, stayed[:n] - stayed[n:], 0)
-    return Crossing(found, theta, pair % n, pair < n, astray, times, t + thetas * (t_end - t))
+    times = t + thetas * (t_end - t)
+    seen = jax.vmap(looked_up)(thetas)
+    promised = jnp.stack([promise(lag, problem) for lag in problem.lags])
+    sound = (times[:, None] - seen >= jnp.maximum(promised, 0) - slack) & (seen > -jnp.inf)
+    nowhere = (jnp.array(False), jnp.ones_like(t), jnp.zeros((), jnp.int32), jnp.zeros(n, jnp.int32))
+    search = lambda: (*_search(lambda theta: beyond(looked_up(theta)), jax.vmap(beyond)(seen), slack), ~any_of(~sound))
+    calm = _is_calm(seen, sound, view, slack)
+    found, theta, pair, astray, all_sound = lax.cond(unvmap_any(~calm), search, lambda: (*nowhere, jnp.array(True)))
+    return Crossing(found, theta, pair % n, pair < n, astray, seen, times, all_sound)
 
 
-def _hidden_top(height, heights: Float[Array, "samples pairs"], before: Int[Array, ""], thetas, slack):
-    """(Where between two samples, up to number `before`, a lag is outside its piece for a moment, or ∞; the one in front).
+def _is_calm(seen: Float[Array, "samples n"], sound: Bool[Array, "samples n"], view: View, slack) -> Bool[Array, ""]:
+    """Whether nothing can have happened, as on most steps: all lags go forwards, end in their pieces, and are sound."""
+    inside = (seen[-1] <= view.upper + slack) & (seen[1] >= view.lower - slack) & sound[0]
+    return ~any_of(~(sound[1:] & (seen[1:] > seen[:-1]))) & ~any_of(~inside)
 
-    That may be where a sample is higher than both its neighbours, and as near to the end of the piece as to them.
-    """
+
+def promise(lag, problem: Problem) -> Float[Array, ""]:
+    """What a lag must not be shorter than, -∞ if nothing was promised."""
+    given = None if lag.overlaps else lag.shortest()
+    return lax.stop_gradient(jnp.asarray(-jnp.inf if given is None else given, problem.t0.dtype))
+
+
+def _rising(heights: Float[Array, "samples pairs"], slack) -> Bool[Array, "inner pairs"]:
+    """Where a lag may be outside its piece for a moment between two samples: where a sample is higher than both its
+    neighbours, and as near to the end of the piece as to them."""
     left, middle, right = heights[:-2], heights[1:-1], heights[2:]
     rise = STEEP * jnp.maximum(middle - left, middle - right)
-    near = (middle >= left) & (middle >= right) & (middle <= slack) & (middle + rise > slack)
-    near = near & (np.arange(len(SAMPLES) - 2, dtype=np.int32) < before)[:, None]
-    number = jnp.argmax(jnp.where(near, middle + rise, -jnp.inf)).astype(jnp.int32)
+    return (middle >= left) & (middle >= right) & (middle <= slack) & (middle + rise > slack)
+
+
+def _search(height, heights: Float[Array, "samples pairs"], slack):
+    """(Whether a pair leaves its piece, where first, which one; which lags are astray)."""
+    thetas, n = jnp.asarray(SAMPLES, slack.dtype), heights.shape[1] // 2
+    outside = heights > slack
+    leaves = fold(jnp.logical_or, (outside[1:] & ~outside[:-1]).T)
+    before = jnp.minimum(first_of(leaves), len(SAMPLES) - 2)
+    sampled = lambda k: (read(thetas, k), read(heights, k))
+    hidden, valley, top = _hidden_top(height, heights, before, slack)
+    low = sampled(jnp.where(hidden, valley, before))
+    high = jax.tree.map(lambda a, b: jnp.where(hidden, a, b), top, sampled(before + 1))
+    theta, pair = _root(height, low, high, slack)
+    stayed = (outside[0] & outside[-2]).astype(jnp.int32)
+    return any_of(leaves) | hidden, theta, pair, stayed[:n] - stayed[n:]
+
+
+def _hidden_top(height, heights: Float[Array, "samples pairs"], before: Int[Array, ""], slack):
+    """(Whether a lag is outside its piece for a moment between two samples, up to number `before`; the sample in front;
+    where it is highest, and the heights there)."""
+    thetas = jnp.asarray(SAMPLES, slack.dtype)
+    rising = _rising(heights, slack) & (np.arange(len(SAMPLES) - 2, dtype=np.int32) < before)[:, None]
+    number = highest_of(jnp.where(rising, heights[1:-1], -jnp.inf).reshape(-1))
     valley, pair = number // heights.shape[1], number % heights.shape[1]
-    nowhere = jnp.full((), jnp.inf, thetas.dtype)
 
     def climb():
-        at = lambda theta: read(height(theta), pair)
-        top = _top(at, read(thetas, valley), read(thetas, valley + 2))
-        return jnp.where(jnp.any(near) & (at(top) > slack), top, nowhere)
+        top = _top(lambda theta: read(height(theta), pair), read(thetas, valley), read(thetas, valley + 2))
+        there = height(top)
+        return any_of(rising) & (read(there, pair) > slack), (top, there)
 
-    return lax.cond(unvmap_any(jnp.any(near)), climb, lambda: nowhere), valley
+    nothing = lambda: (jnp.array(False), (thetas[0], heights[0]))
+    hidden, top = lax.cond(unvmap_any(any_of(rising)), climb, nothing)
+    return hidden, valley, top
 
 
 def _top(function, low: Float[Array, ""], high: Float[Array, ""]) -> Float[Array, ""]:
@@ -129,32 +157,32 @@ def _top(function, low: Float[Array, ""], high: Float[Array, ""]) -> Float[Array
     return (low + high) / 2
 
 
-def _root(beyond, armed, bracket, slack):
-    """(Where the first of the pairs that are `armed` passes zero, which one it is): bisection, then Newton's method."""
-    hit = lambda theta: (beyond(theta) > slack) & armed
+def _root(height, low: tuple, high: tuple, slack):
+    """(Where the first of the pairs that leave their pieces between two places passes zero, which one it is).
 
-    def halve(_, ends):
-        low, high = ends
-        middle = (low + high) / 2
-        before = ~jnp.any(hit(middle))
-        return jnp.where(before, middle, low), jnp.where(before, high, middle)
+    The places come with the heights there. By regula falsi, as Illinois has it, on the highest of the pairs: of two lags
+    that pass almost together, the first one counts.
+    """
+    (start, at_start), (end, at_end) = low, high
+    leaving = (at_start <= slack) & (at_end > slack)
+    highest = lambda heights: fold(jnp.maximum, jnp.where(leaving, heights, -jnp.inf))
 
-    _, high = lax.fori_loop(0, BISECTIONS, halve, bracket)
-    passed = hit(high)
-    each = np.eye(len(passed), dtype=bool)
-    # Each pair at a place of its own: of two lags that pass almost together, the first one counts.
-    at = lambda thetas: jnp.sum(jnp.where(each, jax.vmap(beyond)(thetas), 0), axis=1)
+    def improve(carry):
+        k, _, (x1, f1), (x2, f2) = carry
+        x = x1 - f1 * ((x1 - x2) / (f1 - f2))
+        f = highest(height(x))
+        # The end of the bracket that stays counts half: else it would stay for ever.
+        same = (f > 0) == (f1 > 0)
+        other = (jnp.where(same, x2, x1), jnp.where(same, f2 / 2, f1))
+        done = (jnp.abs(f) <= slack / 16) | (x == x1) | (x == x2)
+        return k + 1, done, (x, f), other
 
-    def improve(_, thetas):
-        values, slopes = jax.jvp(at, (thetas,), (jnp.ones_like(thetas),))
-        better = jnp.maximum(thetas - values / jnp.where(slopes == 0, 1, slopes), 0)
-        # Where α only touches ξ, the method goes astray.
-        good = (slopes != 0) & (better <= bracket[1]) & (jnp.abs(at(better)) < jnp.abs(values))
-        return jnp.where(good, better, thetas)
-
-    thetas = lax.fori_loop(0, NEWTON_STEPS, improve, jnp.full(len(passed), high, high.dtype))
-    pair = jnp.argmin(jnp.where(passed, thetas, jnp.inf)).astype(jnp.int32)
-    return read(thetas, pair), pair
+    first, last = highest(at_start), highest(at_end)
+    outset = (jnp.int32(0), ~(first < 0), (end, last), (start, first))
+    _, _, (theta, _), _ = lax.while_loop(lambda carry: ~carry[1] & (carry[0] < MOST_TRIALS), improve, outset)
+    # (A lag that is not a number in between has no root.)
+    theta = jnp.where(first < 0, jnp.where(jnp.isfinite(theta), theta, end), start)
+    return theta, highest_of(jnp.where(leaving, height(theta), -jnp.inf))
 
 
 def landing_time(problem: Problem, row: Inexact[Array, " row"], theta, lag: Int[Array, ""], source_time) -> Float[Array, ""]:

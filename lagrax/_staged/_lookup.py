@@ -19,6 +19,7 @@ from .._past import INITIAL_FUNCTION, Past, evaluate, evaluate_slope, split_rows
 from .._problem import Problem
 from .._xla._buffer import read_each
 from .._xla._compat import unvmap_any
+from .._xla._fold import any_of
 from .._xla._neighbours import previous
 from ._sources import Sources
 
@@ -56,19 +57,28 @@ class View(eqx.Module):
         """The row that each lag reads, near its guess."""
         tracked, overlaps = np.array(self.tracked), np.array(self.overlaps)
         times, starts = lax.stop_gradient(times), self.past.starts
-        number = jnp.clip(guesses, self.first, jnp.maximum(self.last, self.first))
-        ahead = lambda k: (k < self.last) & (read_each(starts, k + 1) <= times)
-        behind = lambda k: (k > self.first) & (read_each(starts, k) > times)
-        number = lax.while_loop(lambda k: jnp.any(ahead(k)), lambda k: k + ahead(k).astype(jnp.int32), number)
-        number = lax.while_loop(lambda k: jnp.any(behind(k)), lambda k: k - behind(k).astype(jnp.int32), number)
-        own = self.open & overlaps & ((times > self.t) | (self.first > self.last))
-        initial = jnp.where(tracked, self.initial, times < problem.t0)
+
+        def move(k):
+            ahead = (k < self.last) & (read_each(starts, k + 1) <= times)
+            behind = (k > self.first) & (read_each(starts, k) > times)
+            return jnp.where(ahead, 1, jnp.where(behind, -1, 0)).astype(jnp.int32)
+
+        guess = jnp.clip(guesses, self.first, jnp.maximum(self.last, self.first))
+        hunt = lambda carry: (carry[0] + carry[1], move(carry[0] + carry[1]))
+        number, _ = lax.while_loop(lambda carry: any_of(carry[1] != 0), hunt, (guess, move(guess)))
+        own = choose(overlaps, self.open & ((times > self.t) | (self.first > self.last)), jnp.zeros_like(self.open))
+        initial = choose(tracked, self.initial, times < problem.t0)
         return jnp.where(initial, INITIAL_FUNCTION, jnp.where(own, self.past.count, number))
 
 
 def frozen(tree: PyTree) -> PyTree:
     """The tree without derivatives."""
     return jax.tree.map(lambda x: lax.stop_gradient(x) if eqx.is_inexact_array(x) else x, tree)
+
+
+def choose(flags: np.ndarray, chosen: Array, other: Array) -> Array:
+    """`jnp.where` for flags known in advance: nothing is computed where all lags are alike."""
+    return chosen if np.all(flags) else jnp.where(flags, chosen, other) if np.any(flags) else other
 
 
 def flags(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
@@ -92,12 +102,12 @@ def look_back(past: Past, sources: Sources, t: Float[Array, ""], problem: Proble
     return View(
         past=past,
         t=lax.stop_gradient(t),
-        first=jnp.where(tracked, first, 0),
-        last=jnp.where(tracked, last, end),
+        first=choose(tracked, first, jnp.zeros_like(first)),
+        last=choose(tracked, last, jnp.full_like(last, end)),
         initial=pointers <= sources.start,
-        open=is_open | ~tracked,
-        lower=jnp.where(tracked, lower, -jnp.inf),
-        upper=jnp.where(tracked, upper, jnp.inf),
+        open=choose(tracked, is_open, jnp.ones_like(is_open)),
+        lower=choose(tracked, lower, jnp.full_like(lower, -jnp.inf)),
+        upper=choose(tracked, upper, jnp.full_like(upper, jnp.inf)),
         pieces=pointers,
         start=sources.start,
         tracked=tuple(map(bool, tracked)),
@@ -117,7 +127,7 @@ def delayed_states(
     like = (problem.y0.dtype, problem.y0.size)
     past, reads_slope = evaluate(*split_rows(rows), times, *like), slope_flags(problem)
     if any(reads_slope):
-        past = jnp.where(reads_slope[:, None], evaluate_slope(*split_rows(rows), times, *like), past)
+        past = choose(reads_slope[:, None], evaluate_slope(*split_rows(rows), times, *like), past)
     is_initial = links == INITIAL_FUNCTION
     if callable(problem.history):
         before = lax.cond(
@@ -126,7 +136,8 @@ def delayed_states(
             lambda: jnp.zeros_like(past),
         )
     else:
-        before = jnp.where(reads_slope[:, None], 0, jnp.broadcast_to(problem.history, past.shape))
+        states = jnp.broadcast_to(problem.history, past.shape)
+        before = choose(reads_slope[:, None], jnp.zeros_like(states), states)
     return jnp.where(is_initial[:, None], before, past)
 
 

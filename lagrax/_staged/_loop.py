@@ -21,7 +21,7 @@ from jaxtyping import Array, Bool, Float, Inexact, Int, PyTree
 from .._control import SNAP, Events, first_events, first_result, first_step, judge, kick, shortest_step, watch
 from .._method._step import Step
 from .._output._results import RESULTS
-from .._past import Past, empty_past, evaluate, split_rows
+from .._past import Past, empty_past, evaluate, row_start, split_rows
 from .._planned._breakpoints import declared_level, deepest_level
 from .._problem import Problem
 from .._setup import Setup
@@ -29,11 +29,13 @@ from .._trajectory import DECLARED, END, FROZEN, Trajectory
 from .._xla._buffer import read, write
 from .._xla._compat import unvmap_any
 from .._xla._neighbours import just_after
+from ._broken import with_broken_lags
 from ._crossing import BEYOND, Crossing, first_crossing, landing_time
 from ._lookup import View, frozen, look_back, slope_flags
 from ._record import Note, Record, empty_record
-from ._sources import Entry, Sources, initial_sources, next_stop, pass_end, seat
+from ._sources import Entry, Sources, initial_sources, next_echo, next_stop, pass_end, seat
 from ._sweep import Start, Sweep, continued, start_at, take_sweeps
+from ._tolerance import slack_of, tolerance
 
 
 class Carry(eqx.Module):
@@ -142,6 +144,30 @@ def _written(carry: Carry) -> Past:
     return eqx.tree_at(lambda p: (p.rows, p.starts), past, written)
 
 
+class End(eqx.Module):
+    """Where a step ends, whether that is a declared jump, and whether it `stops` there: at a jump or t1, both of which carry
+    derivatives."""
+
+    t: Float[Array, ""]
+    at_jump: Bool[Array, ""]
+    stops: Bool[Array, ""]
+
+
+class Verdict(eqx.Module):
+    """What becomes of an attempted step: whether it is kept and left at (t, y), there because it `lands` on a breakpoint or
+    because it `jumps` at a declared one; what comes next."""
+
+    keep: Bool[Array, ""]
+    lands: Bool[Array, ""]
+    jumps: Bool[Array, ""]
+    t: Float[Array, ""]
+    y: Inexact[Array, " d"]
+    target: Float[Array, ""]
+    clip: Float[Array, ""]
+    controller_state: PyTree
+    result: RESULTS
+
+
 def _attempt(carry: Carry, problem: Problem, setup: Setup) -> Carry:
     """One attempted step. A lane of a batch that has nothing to do repeats its step and does not keep it."""
     active = _active(carry, problem, setup)
@@ -149,66 +175,94 @@ def _attempt(carry: Carry, problem: Problem, setup: Setup) -> Carry:
     sources = _seated(carry, carry.sources.written(carry.entry), problem)
     view = look_back(past, sources, carry.start.t, problem)
     start, evaluations = _refreshed(carry, view, problem, setup)
-    t_end, stops_at_jump, stops = _end(carry, sources, problem, setup)
-    sweep = _step(carry, sources, start, view, t_end, problem, setup)
-    keep, target, controller_state, result = _judge(carry, start, sweep, t_end, problem, setup)
+    end = _end(carry, sources, problem, setup)
+    sweep = _step(carry, sources, start, view, end.t, problem, setup)
+    crossing = _crossing(problem, view, sweep, end)
+    verdict = _verdict(carry, active, start, sweep, crossing, sources, end, problem, setup)
+    new_sources, entry, parent = _passed(sources, crossing, verdict, past.count + 1, problem, setup)
 
-    crossing = first_crossing(problem, view, sweep.row, _slack(problem))
-    # Beyond a stop that is not its own a step has seen nothing. What is at t1, but for rounding, will be seen by no other.
-    within = jnp.where(stops_at_jump, 0, 2 * shortest_step(start.t, problem))
-    unseen = stops & ((crossing.theta > 1) | ((1 - crossing.theta) * (t_end - start.t) < within))
-    crossing = eqx.tree_at(lambda c: c.found, crossing, crossing.found & ~unseen)
-    # (So is a step if rounding leaves no other one to take again.)
-    apart = jnp.minimum(crossing.theta, jnp.abs(1 - crossing.theta)) * (t_end - start.t)
-    alone = crossing.found & (apart <= 2 * shortest_step(start.t, problem))
-    lands = keep & (crossing.lands | alone)
-    retaken = keep & crossing.found & ~lands
-    keep = keep & active & ~retaken
-    lands = lands & active
-    t, y = _left_at(lands, crossing, sweep, sources, t_end, problem)
-    result = _with_broken_lags(result, keep, crossing, start, t, y, problem, setup)
-    jumps = keep & ~lands & stops_at_jump
-    new_sources, entry, parent = _passed(sources, crossing, lands, jumps, keep, t, past.count + 1, problem, setup)
-    kept = lambda new, old: jax.tree.map(lambda a, b: jnp.where(keep, a, b), new, old)
-    events, result = watch(carry.events, keep, kept(t, start.t), kept(y, start.y), result, problem, setup)
-    declared = jnp.where(stops_at_jump, DECLARED - sources.next_jump, END)
+    kept = lambda new, old: jax.tree.map(lambda a, b: jnp.where(verdict.keep, a, b), new, old)
+    after = Start(verdict.t, verdict.y, sweep.slope_end, sweep.links[setup.method.end], _guesses(sweep, past))
+    following = kept(after, start)
+    events, result = watch(carry.events, verdict.keep, following.t, following.y, verdict.result, problem, setup)
     if problem.kicks is not None:
-        y, events, result, kicked = kick(sources.next_jump, jumps, t, y, events, result, problem, setup)
+        jump, due = sources.next_jump, verdict.jumps
+        y, events, result, kicked = kick(jump, due, following.t, following.y, events, result, problem, setup)
+        following = eqx.tree_at(lambda s: s.y, following, y)
         # Before a kick that does not happen any more, because an event was first, the solve ends on no declared time.
-        declared = jnp.where(jumps & problem.kicks.are(sources.next_jump) & ~kicked, FROZEN, declared)
-    record = carry.record
-    if record is not None:
-        echo = parent * len(problem.lags) + crossing.lag
-        depends_on = jnp.where(stops, declared, FROZEN)
-        source = jnp.where(new_sources.size > sources.size, sources.size, -1)
-        note = Note(sweep.links, sources.pointers, jnp.where(lands, echo, depends_on), source)
-        record = record.write(past.count, note)
+        end = eqx.tree_at(lambda e: e.stops, end, end.stops & ~(due & problem.kicks.are(jump) & ~kicked))
+    waiting = lambda new, old: jnp.where(active, new, old)
+    return Carry(
+        start=following,
+        past=eqx.tree_at(lambda p: p.count, past, past.count + verdict.keep.astype(jnp.int32)),
+        pending=kept(sweep.row, carry.pending),
+        sources=new_sources,
+        entry=entry,
+        record=_noted(carry.record, past.count, sweep, sources, new_sources, parent, crossing, verdict, end, problem),
+        target=waiting(verdict.target, carry.target),
+        clip=lax.stop_gradient(waiting(verdict.clip, carry.clip)),
+        fresh=verdict.lands | verdict.jumps,
+        unseated=waiting(verdict.jumps, carry.unseated),
+        attempts=carry.attempts + active.astype(jnp.int32),
+        evaluations=waiting(evaluations + sweep.count * (setup.method.stages - 1), carry.evaluations),
+        result=RESULTS.where(active, result, carry.result),
+        controller_state=verdict.controller_state,
+        events=events,
+        meter_state=setup.meter.step(carry.meter_state, (following.t - problem.t0) / (problem.t1 - problem.t0)),
+    )
 
-    after = Start(t, y, sweep.slope_end, sweep.links[setup.method.end], _guesses(sweep, past))
+
+def _crossing(problem: Problem, view: View, sweep: Sweep, end: End) -> Crossing:
+    crossing = first_crossing(problem, view, sweep.row, slack_of(problem))
+    # Beyond a stop that is not its own a step has seen nothing. What is at t1, but for rounding, will be seen by no other.
+    start = row_start(sweep.row)
+    within = jnp.where(end.at_jump, 0, 2 * shortest_step(start, problem))
+    unseen = end.stops & ((crossing.theta > 1) | ((1 - crossing.theta) * (end.t - start) < within))
+    return eqx.tree_at(lambda c: c.found, crossing, crossing.found & ~unseen)
+
+
+def _verdict(
+    carry: Carry, active, start: Start, sweep: Sweep, crossing: Crossing, sources: Sources, end: End, problem, setup: Setup
+) -> Verdict:
+    """What becomes of a step, and where the next one is to end."""
+    good, target, controller_state, result = _judge(carry, start, sweep, end.t, problem, setup)
+    # A step is left at the root too if rounding leaves no other one to take again.
+    length = end.t - start.t
+    apart = jnp.minimum(crossing.theta, jnp.abs(1 - crossing.theta)) * length
+    alone = crossing.found & (apart <= 2 * shortest_step(start.t, problem))
+    lands = good & (crossing.lands | alone)
+    retaken = good & crossing.found & ~lands
+    keep, lands = good & ~retaken & active, lands & active
+    t, y = _left_at(lands, crossing, sweep, sources, end.t, problem)
+
     # A step that is cut off tells the controller nothing about the one it wanted, as in `judge`.
     short = lands & (carry.target > t + SNAP * (carry.target - start.t))
     wanted = frozen(t + (carry.target - start.t)) if setup.adaptive else carry.target
     target = jnp.where(retaken, carry.target, jnp.where(short, wanted, target))
     undone = retaken | short | ~active
-    clip = jnp.where(retaken, start.t + crossing.theta * (1 + BEYOND) * (t_end - start.t), jnp.inf)
-    return Carry(
-        start=kept(after, start),
-        past=eqx.tree_at(lambda p: p.count, past, past.count + keep.astype(jnp.int32)),
-        pending=kept(sweep.row, carry.pending),
-        sources=new_sources,
-        entry=entry,
-        record=record,
-        target=jnp.where(active, target, carry.target),
-        clip=lax.stop_gradient(jnp.where(active, clip, carry.clip)),
-        fresh=keep & (lands | jumps),
-        unseated=jnp.where(active, jumps, carry.unseated),
-        attempts=carry.attempts + active.astype(jnp.int32),
-        evaluations=jnp.where(active, evaluations + sweep.count * (setup.method.stages - 1), carry.evaluations),
-        result=RESULTS.where(active, result, carry.result),
+    behind = start.t + crossing.theta * (1 + BEYOND) * length
+    return Verdict(
+        keep=keep,
+        lands=lands,
+        jumps=keep & ~lands & end.at_jump,
+        t=t,
+        y=y,
+        target=target,
+        # (A step that is too long for its error too had better end there next time.)
+        clip=jnp.where(crossing.found & ~lands, behind, jnp.inf),
         controller_state=jax.tree.map(lambda a, b: jnp.where(undone, b, a), controller_state, carry.controller_state),
-        events=events,
-        meter_state=setup.meter.step(carry.meter_state, (kept(t, start.t) - problem.t0) / (problem.t1 - problem.t0)),
+        result=with_broken_lags(result, keep, crossing, start, t, y, problem, setup),
     )
+
+
+def _noted(record: Record | None, number, sweep: Sweep, old: Sources, new: Sources, parent, crossing, verdict, end, problem):
+    """The record with the step, if there is one."""
+    if record is None:
+        return None
+    echo = parent * len(problem.lags) + crossing.lag
+    depends_on = jnp.where(end.stops, jnp.where(end.at_jump, DECLARED - old.next_jump, END), FROZEN)
+    source = jnp.where(new.size > old.size, old.size, -1)
+    return record.write(number, Note(sweep.links, old.pointers, jnp.where(verdict.lands, echo, depends_on), source))
 
 
 def _seated(carry: Carry, sources: Sources, problem: Problem) -> Sources:
@@ -216,16 +270,11 @@ def _seated(carry: Carry, sources: Sources, problem: Problem) -> Sources:
 
     def seated():
         looked_up = frozen(problem.looked_up(just_after(carry.start.t), carry.start.y))
-        slack = jnp.where(carry.past.count > 0, _slack(problem), 0)
+        slack = jnp.where(carry.past.count > 0, slack_of(problem), 0)
         return jnp.where(carry.unseated, seat(sources, looked_up, slack).pointers, sources.pointers)
 
     pointers = lax.cond(unvmap_any(carry.unseated), seated, lambda: sources.pointers)
     return eqx.tree_at(lambda s: s.pointers, sources, pointers)
-
-
-def _slack(problem: Problem) -> Float[Array, ""]:
-    """By how much a lag may look beyond an end of its piece because of rounding."""
-    return 64 * jnp.finfo(problem.t0.dtype).eps * jnp.maximum(jnp.abs(problem.t0), jnp.abs(problem.t1))
 
 
 def _refreshed(carry: Carry, view: View, problem: Problem, setup: Setup) -> tuple[Start, Int[Array, ""]]:
@@ -240,35 +289,25 @@ def _refreshed(carry: Carry, view: View, problem: Problem, setup: Setup) -> tupl
     return start, carry.evaluations + carry.fresh.astype(jnp.int32)
 
 
-def _end(carry: Carry, sources: Sources, problem: Problem, setup: Setup):
-    """(Where the step ends, whether that is a declared jump, whether it is that or t1, both of which carry derivatives)."""
+def _end(carry: Carry, sources: Sources, problem: Problem, setup: Setup) -> End:
+    """Where the step ends."""
     t = carry.start.t
     stop, is_jump = next_stop(sources, problem)
     target = jnp.maximum(carry.target, t + shortest_step(t, problem))
     limit = jnp.minimum(stop, t + _shortest(problem) / setup.method.reach)
+    limit = jnp.minimum(limit, next_echo(sources, problem, t + slack_of(problem)))
     t_end = jnp.where(target >= limit - SNAP * (target - t), limit, target)
     t_end = lax.stop_gradient(jnp.minimum(t_end, jnp.maximum(carry.clip, t + shortest_step(t, problem))))
     stops = t_end == stop
-    return jnp.where(stops, stop, t_end), stops & is_jump, stops
+    return End(jnp.where(stops, stop, t_end), stops & is_jump, stops)
 
 
 def _step(carry: Carry, sources: Sources, start: Start, view: View, t_end, problem: Problem, setup: Setup) -> Sweep:
     # (The last source is the start of the step if no row lies between.)
     smooth = read(sources.rows, sources.size - 1) < carry.past.count
     guess = frozen(continued(carry.pending, start, t_end, smooth))
-    scale = frozen(0.01 * _tolerance(start.y, setup))
+    scale = frozen(0.01 * tolerance(start.y, setup))
     return take_sweeps(problem, setup, view, start, t_end, guess, scale)
-
-
-def _tolerance(y: Inexact[Array, " d"], setup: Setup) -> Float[Array, " d"]:
-    """The error that a step may make; with fixed steps, what rounding leaves."""
-    controller: Any = setup.controller
-    size = jnp.abs(y)
-    if not (hasattr(controller, "rtol") and hasattr(controller, "atol")):
-        eps = jnp.finfo(size.dtype).eps
-        return 1e4 * eps * jnp.maximum(size, jnp.max(size) + eps)
-    least = lambda x: jnp.min(jnp.stack([jnp.min(jnp.asarray(leaf, size.dtype)) for leaf in jax.tree.leaves(x)]))
-    return least(controller.atol) + least(controller.rtol) * size
 
 
 def _judge(carry: Carry, start: Start, sweep: Sweep, t_end, problem: Problem, setup: Setup):
@@ -291,58 +330,27 @@ def _judge(carry: Carry, start: Start, sweep: Sweep, t_end, problem: Problem, se
 
 def _left_at(lands, crossing: Crossing, sweep: Sweep, sources: Sources, t_end, problem: Problem):
     """(Time, state) at which the step is left: at the breakpoint if it lands on one, else at its end."""
-    lower, upper = sources.bounds()
-    source_time = jnp.where(crossing.up, read(upper, crossing.lag), read(lower, crossing.lag))
-    t = landing_time(problem, sweep.row, crossing.theta, crossing.lag, source_time)
-    t = jnp.where(lands, t, t_end)
-    y = evaluate(*split_rows(sweep.row), t, problem.y0.dtype, problem.y0.size)
-    return t, jnp.where(lands, y, sweep.y_end)
+
+    def landed():
+        lower, upper = sources.bounds()
+        source_time = jnp.where(crossing.up, read(upper, crossing.lag), read(lower, crossing.lag))
+        t = landing_time(problem, sweep.row, crossing.theta, crossing.lag, source_time)
+        y = evaluate(*split_rows(sweep.row), t, problem.y0.dtype, problem.y0.size)
+        return jnp.where(lands, t, t_end), jnp.where(lands, y, sweep.y_end)
+
+    return lax.cond(unvmap_any(lands), landed, lambda: (t_end, sweep.y_end))
 
 
-def _with_broken_lags(result: RESULTS, keep, crossing: Crossing, start: Start, t, y, problem: Problem, setup: Setup):
-    """The result, unless a lag looks into the future, is shorter than promised, or NaN, on a step to (t, y) that is kept,
-    or at the start of one that is not, which may be why."""
-    start, t, y, problem = frozen((start, t, y, problem))
-    begin = just_after(start.t)
-    at_start = lax.cond(unvmap_any(~keep), lambda: problem.looked_up(begin, start.y), lambda: crossing.looked_up[0])
-    times = jnp.where(keep, crossing.times, begin)
-    looked_up = jnp.where(keep, crossing.looked_up, at_start)
-    t, y = jnp.where(keep, t, begin), jnp.where(keep, y, start.y)
-    seen = (times <= t + _slack(problem))[:, None]
-    shortest = jnp.min(jnp.where(seen, times[:, None] - looked_up, jnp.inf), axis=0)
-    promised = jnp.stack([_promise(lag, problem) for lag in problem.lags])
-    suspicious = jnp.any(shortest < jnp.maximum(promised, 0) - _slack(problem))
-
-    def uncertainty():
-        # A lag is as uncertain as the state that it depends on.
-        error = 10 * _tolerance(y, setup) if setup.adaptive else 0.01 * jnp.abs(y - start.y)
-        _, transpose = jax.vjp(lambda y: problem.looked_up(t, y), y)
-        weights = jax.vmap(lambda which: transpose(which)[0])(jnp.eye(len(shortest), dtype=shortest.dtype))
-        return jnp.abs(weights) @ error
-
-    slack = _slack(problem) + lax.cond(unvmap_any(suspicious), uncertainty, lambda: jnp.zeros_like(shortest))
-    broken: Any = RESULTS.where(jnp.any(shortest < promised - slack), RESULTS.bad_delay, RESULTS.successful)
-    broken = RESULTS.where(jnp.any(shortest < -slack), RESULTS.advanced_argument, broken)
-    broken = RESULTS.where(jnp.all(jnp.isfinite(looked_up) | ~seen), broken, RESULTS.lag_nonfinite)
-    counts = (broken != RESULTS.successful) & (~keep | (result == RESULTS.successful))
-    return RESULTS.where(counts, broken, result)
-
-
-def _promise(lag, problem: Problem) -> Float[Array, ""]:
-    promise = None if lag.overlaps else lag.shortest()
-    return lax.stop_gradient(jnp.asarray(-jnp.inf if promise is None else promise, problem.t0.dtype))
-
-
-def _passed(sources: Sources, crossing: Crossing, lands, jumps, keep, t, row, problem: Problem, setup: Setup):
+def _passed(sources: Sources, crossing: Crossing, verdict: Verdict, row: Int[Array, ""], problem: Problem, setup: Setup):
     """(The sources behind the end of the step, the entry to be written, the source that was looked at there)."""
     deepest = deepest_level(setup.method.order, len(problem.lags))
-    new, entry, parent = pass_end(
-        sources, crossing.lag, crossing.up, lands, jumps, t, row, deepest, slope_flags(problem), _slack(problem)
-    )
+    keeps, slack = slope_flags(problem), slack_of(problem)
+    ends = (verdict.lands, verdict.jumps, verdict.t)
+    new, entry, parent = pass_end(sources, crossing.lag, crossing.up, *ends, row, deepest, keeps, slack)
     if problem.kicks is not None:
-        level = jnp.where(jumps, declared_level(sources.next_jump, problem), entry.level)
+        level = jnp.where(verdict.jumps, declared_level(sources.next_jump, problem), entry.level)
         entry = eqx.tree_at(lambda e: e.level, entry, level.astype(jnp.int32))
-    astray = jnp.where(keep & ~lands & ~jumps, crossing.astray, 0)
+    astray = jnp.where(verdict.keep & ~verdict.lands & ~verdict.jumps, crossing.astray, 0)
     return eqx.tree_at(lambda s: s.pointers, new, new.pointers + astray), entry, parent
 
 

@@ -6,6 +6,8 @@ piece between sources `pointer - 1` and `pointer`, and a step on which it leaves
 (`_crossing.py`).
 """
 
+import functools
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -13,6 +15,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
+from .._lag import Constant
 from .._planned._breakpoints import JUMP, KINK, roughest
 from .._problem import Problem
 from .._xla._buffer import read, read_each, write
@@ -115,6 +118,16 @@ def next_stop(sources: Sources, problem: Problem) -> tuple[Float[Array, ""], Boo
     jump = read(jumps, sources.next_jump)
     rounding = 8 * jnp.finfo(jump.dtype).eps * jnp.maximum(jnp.abs(problem.t0), jnp.abs(problem.t1))
     return jnp.where(jump < problem.t1 - rounding, jump, problem.t1), jump < problem.t1 - rounding
+
+
+def next_echo(sources: Sources, problem: Problem, after: Float[Array, ""]) -> Float[Array, ""]:
+    """When a constant delay looks at a source next, which is known in advance: a step that ends there is not taken twice."""
+    echoes = [jnp.full((), jnp.inf, after.dtype)]
+    for i, lag in enumerate(problem.lags):
+        if isinstance(lag.inner, Constant) and lag.inner.track:
+            echo = lax.stop_gradient(read(sources.times, sources.pointers[i]) + jnp.asarray(lag.inner.delay, after.dtype))
+            echoes.append(jnp.where(echo > after, echo, jnp.inf))
+    return functools.reduce(jnp.minimum, echoes)
 
 
 def pass_end(sources: Sources, lag: Int[Array, ""], up, lands, jumps, t, row: Int[Array, ""], deepest: int, keeps, slack):

@@ -7,7 +7,6 @@ special case.
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import diffrax as dfx
 import equinox as eqx
@@ -19,12 +18,14 @@ from jaxtyping import Array, Bool, Float, Inexact, Int
 
 from .._method import combine, node_times
 from .._method._step import implicit_step, output_error
-from .._past import evaluate, make_row, split_rows
+from .._past import INITIAL_FUNCTION, evaluate, make_row, split_rows
 from .._problem import Problem
 from .._setup import Setup
 from .._xla._buffer import read
+from .._xla._compat import unvmap_any
+from .._xla._fold import any_of, fold, largest
 from .._xla._neighbours import inside, just_after
-from ._lookup import View, delayed_states, flags, slope_flags
+from ._lookup import View, choose, delayed_states, flags, slope_flags
 from ._sums import edge_links, history_sums, own_sums, row_sums
 
 SWEEPS, FIXED_SWEEPS = 10, 50
@@ -34,6 +35,9 @@ TANGENT_SWEEPS = 16
 """How many sweeps are differentiated in forward mode, from the point to which they converged: each gains a factor, about ten
 where ten sweeps suffice."""
 
+
+SLOPE_SWEEPS = 64
+"""How often the slope at the start of a step is repeated where it depends on itself, which is rare and cheap."""
 
 LOST = 1e-3
 """The change of a tangent, as a share of it, with which they have failed after these."""
@@ -90,8 +94,8 @@ def _converge(inputs, guess, scale, setup: Setup) -> Sweep:
         sweep, change = carry
         new = sweep_once(setup, inputs, sweep.row)
         difference = jnp.abs(new.row - sweep.row)[2:].reshape(-1, d).real
-        new_change = jnp.max(jnp.sum(difference, axis=0) / scale)
-        into_itself = jnp.any(new.links == number)
+        new_change = largest(fold(jnp.add, difference) / scale)
+        into_itself = any_of(new.links == number)
         settled = new.converged & (~into_itself | (new_change <= 1))
         new = eqx.tree_at(lambda s: (s.count, s.converged), new, (sweep.count + 1, settled))
         # A change that grows, or is not a number, will not settle.
@@ -210,17 +214,38 @@ def _implicit_stages(problem: Problem, setup: Setup, start: Start, t_end, look: 
 
 def start_at(problem: Problem, setup: Setup, view: View, t, y, guesses: Int[Array, " n"]) -> Start:
     """The start of a step at (t, y). The step itself, seen from its start, is y."""
-    times = problem.looked_up(just_after(t), y)
+    times, count = problem.looked_up(just_after(t), y), view.past.count
     links = view.find(times, guesses, problem)
-    itself = links == view.past.count
-    # (A derivative at the start itself is taken from the row before.)
-    rows = view.past.read(jnp.where(itself, view.past.count - 1, links))
-    delayed: Any = delayed_states(problem, times, links, rows, view.lower, view.upper)
-    delayed = jnp.where((itself & ~slope_flags(problem))[:, None], y[None], delayed)
+    itself = links == count
+    rows = view.past.read(jnp.where(itself, count - 1, links))
+    sources = jnp.where(itself & (count == 0), INITIAL_FUNCTION, links)
+    delayed = delayed_states(problem, times, sources, rows, view.lower, view.upper)
+    reads_slope = slope_flags(problem)
+    plain = choose(reads_slope, jnp.zeros_like(itself), itself)
+    delayed = jnp.where(plain[:, None], y[None], delayed)
+    sums = None
     if problem.sums is not None:
         before = Start(t, y, jnp.zeros_like(y), links, guesses)
-        delayed = (delayed, sums_of_past(problem, setup, view, before, just_after(t)[None], t)[0])
-    return Start(t, y, problem.field(just_after(t), y, delayed), links, guesses)
+        sums = sums_of_past(problem, setup, view, before, just_after(t)[None], t)[0]
+    field = lambda delayed: problem.field(just_after(t), y, delayed if sums is None else (delayed, sums))
+    if not np.any(reads_slope & flags(problem)[1]):
+        return Start(t, y, field(delayed), links, guesses)
+    own = (itself & reads_slope)[:, None]
+    slope = lax.cond(unvmap_any(any_of(own)), lambda: _own_slope(field, delayed, own), lambda: field(delayed))
+    return Start(t, y, slope, links, guesses)
+
+
+def _own_slope(field: Callable, delayed: Inexact[Array, "n d"], own: Bool[Array, "n 1"]) -> Inexact[Array, " d"]:
+    """The slope at the start of a step that its own derivative enters: where the delay of a derivative vanishes.
+
+    Repeated from what the step before (or the initial function) ended with, as sweeps are; NaN if it does not settle.
+    """
+    again = lambda _, slope: field(jnp.where(own, slope[None], delayed))
+    slope = lax.fori_loop(0, SLOPE_SWEEPS, again, field(delayed))
+    last = again(0, slope)
+    size = largest(jnp.abs(last))
+    lost = largest(jnp.abs(last - slope)) > 1e5 * jnp.finfo(size.dtype).eps * size
+    return jnp.where(lost, jnp.nan, last)
 
 
 def sums_of_past(problem: Problem, setup: Setup, view: View, start: Start, times: Float[Array, " nodes"], t_end):

@@ -1,0 +1,84 @@
+"""What once went wrong with delays that move and vanish, silently."""
+
+import diffrax as dfx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import lagrax as lx
+
+from .problems import decay
+
+FROM_ZERO = (dfx.Tsit5(), 0.0, 4.0, None, 0.0)
+
+
+def test_a_delay_that_looks_over_a_jump_for_a_moment_is_seen():
+    """α has a peak of height 0.02 and width 2w = 0.126 anywhere between the places where steps look at it.
+
+    The past is 0 before t0 and 1 after it, so that y falls from 1 by 2w, and stays where it is if the peak is not seen.
+    """
+    peak = lx.At(lambda t, y, centre: 0.02 - 5 * (t - centre) ** 2)
+    term = lx.DelayTerm(lambda t, y, z, args: -z, peak)
+    run = jax.jit(lambda centre: lx.ddesolve(term, *FROM_ZERO, centre, y0=1.0).ys[0])
+    centres = np.linspace(0.5, 3.5, 31)
+    ends = np.array([float(run(centre)) for centre in centres])
+    assert np.allclose(ends, 1 - 2 * np.sqrt(0.004), rtol=0, atol=1e-6)
+
+
+def test_a_peak_is_seen_by_one_of_several_delays():
+    """Of three delays the middle one peaks, and the others go forwards all the time."""
+    peak = lx.At(lambda t, y, centre: 0.02 - 5 * (t - centre) ** 2)
+    delays = [lx.At(lambda t, y, args: t / 9 - 3), peak, lambda t, y, args: 50.0]
+    term = lx.DelayTerm(lambda t, y, z, args: -z[0] - z[1] - z[2], delays)
+    ends = jax.jit(jax.vmap(lambda centre: lx.ddesolve(term, *FROM_ZERO, centre, y0=1.0).ys[0]))(jnp.linspace(0.5, 3.5, 7))
+    assert np.allclose(ends, 1 - 2 * np.sqrt(0.004), rtol=0, atol=1e-6)
+
+
+def test_a_delay_that_goes_wrong_is_named_for_what_it_is():
+    """Negative by less than the tolerance of states (which time does not have), infinite, NaN: later, and from the start."""
+    delay = lambda t, y, p: jnp.where(t > p[1], p[0], 1.0)
+    solve = lambda p: lx.ddesolve(
+        lx.DelayTerm(lambda t, y, z, p: -z, delay), dfx.Tsit5(), 0.0, 4.0, None, 1.0, p, throw=False, max_steps=256
+    )
+    run = jax.jit(lambda p: solve(p).result)
+    for value, expected in {-1e-6: "advanced_argument", np.inf: "lag_nonfinite", np.nan: "lag_nonfinite"}.items():
+        for since in (1.5, -1.0):
+            assert run(jnp.array([value, since])) == getattr(lx.RESULTS, expected), (value, since)
+
+
+def test_an_infinite_constant_is_refused():
+    with pytest.raises(ValueError, match="expected a positive finite number"):
+        lx.ddesolve(lx.DelayTerm(decay, lx.Lag(np.inf, overlap=True)), dfx.Tsit5(), 0.0, 1.0, None, 1.0, 1.0)
+
+
+@pytest.mark.parametrize("adjoint", [lx.DiscreteAdjoint(), lx.ForwardMode()], ids=lambda a: type(a).__name__)
+def test_the_derivative_of_sweeps_that_do_not_converge_is_not_a_number(adjoint):
+    """Where the solution stands still a step may be long beyond all convergence, which only its derivative shows."""
+    term = lx.DelayTerm(lambda t, y, z, args: -50 * z, lx.Lag(0.0, overlap=True))
+    end = lambda past: lx.ddesolve(term, dfx.Tsit5(), 0.0, 4.0, 2.0, past, adjoint=adjoint).ys[0]
+    derivative = jax.grad(end) if isinstance(adjoint, lx.DiscreteAdjoint) else jax.jacfwd(end)
+    assert float(end(jnp.array(0.0))) == 0
+    assert np.isnan(float(derivative(jnp.array(0.0))))
+
+
+@pytest.mark.slow
+def test_a_derivative_that_depends_on_itself_at_the_start():
+    """y'(t) = exp(-y) + p (sin y'(qt) - 0.3): y'(0) solves an equation, as do the derivatives of y(3)."""
+
+    def end(x, adjoint):
+        p, q, past = x
+        term = lx.DelayTerm(
+            lambda t, y, z, args: jnp.exp(-y) + p * (jnp.sin(z) - 0.3), lx.Derivative(lx.At(lambda t, y, args: q * t))
+        )
+        controller = dfx.PIDController(1e-10, 1e-10)
+        options = {"stepsize_controller": controller, "max_steps": 512, "adjoint": adjoint}
+        return lx.ddesolve(term, dfx.Tsit5(), 0.0, 3.0, None, lambda t: past + t / 10, **options).ys[0]
+
+    x = jnp.array([0.3, 0.6, 1.0])
+    value = jax.jit(lambda x: end(x, lx.DiscreteAdjoint()))
+    differences = [float(value(x + e) - value(x - e)) / 2e-4 for e in 1e-4 * np.eye(3)]
+    backward = jax.jit(jax.grad(lambda x: end(x, lx.DiscreteAdjoint())))(x)
+    forward = jax.jit(jax.jacfwd(lambda x: end(x, lx.ForwardMode())))(x)
+    assert np.allclose(backward, differences, rtol=0, atol=1e-7)
+    assert np.allclose(forward, backward, rtol=0, atol=1e-9)
