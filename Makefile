@@ -22,7 +22,7 @@ lint: .venv/dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: .venv/bench  ## side by side with torchdde, JiTCDDE, diffrax and torchdiffeq; writes benchmarks/results.json
+bench: .venv/bench .venv-tvboptim/done  ## side by side with torchdde, JiTCDDE, tvboptim, diffrax and torchdiffeq; writes benchmarks/results.json
 	$(BIN)/python -m benchmarks
 
 docs: .venv/docs  ## the site, in site/
@@ -37,8 +37,14 @@ serve: .venv/docs
 	@$(BIN)/python -m pip install --quiet --editable ".[$*]"
 	@touch $@
 
+# A peer whose dependencies would not go together with lagrax's.
+.venv-tvboptim/done:
+	$(PYTHON) -m venv .venv-tvboptim
+	@.venv-tvboptim/bin/python -m pip install --quiet tvboptim==0.4.0
+	@touch $@
+
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
 
 clean:
-	rm -rf .venv site out runs build dist .cache .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf .venv .venv-tvboptim site out runs build dist .cache .pytest_cache .ruff_cache .mypy_cache .hypothesis

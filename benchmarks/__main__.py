@@ -1,4 +1,4 @@
-"""Compares lagrax with torchdde, JiTCDDE, diffrax and torchdiffeq, in time and in accuracy.
+"""Compares lagrax with torchdde, JiTCDDE, tvboptim, diffrax and torchdiffeq, in time and in accuracy.
 
 Times are medians of repetitions that alternate between the two programs compared. A full run takes a few minutes and writes
 results.json and results.md beside this file.

@@ -61,6 +61,37 @@ class StateDependent:
         return float(self.equation.integrate(t1)[0])
 
 
+class Kuramoto:
+    """The network of `kuramoto.py`, its connections with weight. Call it with an end and a tolerance for the phases there.
+
+    As JiTCDDE's manual advises for many delays, the kink at the start is smoothed (`adjust_diff`), not stepped on.
+    """
+
+    def __init__(self) -> None:
+        import symengine
+
+        from . import kuramoto as problem
+
+        def field():
+            for i in range(problem.NODES):
+                senders = problem.CONNECTED[i].nonzero()[0]
+                waves = (symengine.sin(y(int(j), t - problem.DELAYS[i, j]) - y(i)) for j in senders)
+                yield problem.OMEGA[i] + problem.WEIGHTS.max() * sum(waves)
+
+        self.start = problem.START
+        longest = float(problem.DELAYS[problem.CONNECTED].max())
+        self.equation = jitcdde(field, n=problem.NODES, verbose=False, max_delay=longest)
+        with tempfile.TemporaryDirectory() as folder, chdir(folder):
+            self.equation.compile_C(simplify=False, do_cse=False, chunk_size=150, verbose=False)
+
+    def __call__(self, t1: float, tolerance: float):
+        self.equation.set_integration_parameters(rtol=tolerance, atol=tolerance, first_step=1e-3)
+        self.equation.purge_past()
+        self.equation.constant_past(self.start)
+        self.equation.adjust_diff()
+        return self.equation.integrate(t1)
+
+
 class NeutralLogistic:
     """y' = r y (1 - y(t - 1) - c y'(t - 1)) with y = 2 + t in the past. Call it with an end for y(t1)."""
 

@@ -12,7 +12,7 @@ import jax.core
 import jax.numpy as jnp
 import numpy as np
 
-from ._lag import Constant, Derivative, Integral, is_lag
+from ._lag import Constant, Derivative, Each, Integral, is_lag
 from ._method import method_of
 from ._xla._compat import use_stepsize_tol
 
@@ -37,16 +37,24 @@ def check_lags(lags: Any) -> None:
     leaves = jax.tree_util.tree_leaves_with_path(lags, is_leaf=is_lag)
     if not leaves:
         raise ValueError("got no delays, expected at least one: for an equation without delay use diffrax.diffeqsolve")
+    if any(isinstance(lag, Integral) for _, lag in leaves) and any(isinstance(lag, Each) for _, lag in leaves):
+        raise ValueError(
+            "got a lagrax.Each beside a lagrax.Integral, expected one or the other: make the integral a state of its own, "
+            "which a delay may read"
+        )
     for path, lag in leaves:
         name = f"delays{jax.tree_util.keystr(path)}"
         if isinstance(lag, Integral):
             _check_integral(name, lag)
             continue
-        lag = lag.inner
+        given, lag = lag, lag.inner
         if isinstance(lag, Derivative):
             raise ValueError(f"{name} is the derivative of a derivative, expected one: write the equation as a system")
         if isinstance(lag, Constant):
             _check_constant(name, lag)
+            continue
+        if isinstance(lag, Each):
+            _check_each(name, lag, given)
             continue
         if lag.function() is not None:
             _check_function(name, lag)
@@ -73,6 +81,37 @@ def _check_constant(name: str, lag: Any) -> None:
         raise ValueError(
             f"{name} = {value}, expected a positive finite number: change the sign or drop the delay (a delay of zero is "
             "lagrax.Lag(0.0, overlap=True))"
+        )
+
+
+def _check_each(name: str, lag: Any, given: Any) -> None:
+    if given is not lag:
+        raise ValueError(
+            f"{name} is a {type(given).__name__} of lagrax.Each, expected one of a number or a function: pass "
+            f"lagrax.{type(given).__name__} for each delay, or write the derivative as a state of its own"
+        )
+    if not eqx.is_array_like(lag.delays) or isinstance(lag.delays, bool):
+        raise ValueError(
+            f"{name} has delays that are a {type(lag.delays).__name__}, expected an array of real numbers: pass one, or a "
+            "module that returns one when called without arguments"
+        )
+    kind = jnp.result_type(lag.delays)
+    if not (jnp.issubdtype(kind, jnp.floating) or jnp.issubdtype(kind, jnp.integer)):
+        raise ValueError(f"{name} has delays of dtype {kind}, expected real numbers: cast them")
+    if lag.of is not None and not callable(lag.of):
+        raise ValueError(f"{name} has of = {lag.of!r}, expected a function of the state: pass of=lambda y: y[senders]")
+    if lag.minimum is not None:
+        raise ValueError(f"{name} has a minimum, expected none: its delays are numbers, of which the least is known")
+    values = concrete(lag.delays)
+    if values is None:
+        return
+    bad = ~(np.isfinite(values) & (values >= 0)) if lag.overlaps else ~(np.isfinite(values) & (values > 0))
+    if np.any(bad):
+        place = np.unravel_index(int(np.argmax(bad)), values.shape)
+        where = f"[{', '.join(str(int(i)) for i in place)}]" if place else ""
+        raise ValueError(
+            f"{name} has a delay{where} = {values[place]}, expected positive finite numbers (or zero, if they overlap): "
+            "change the sign, or leave that connection out"
         )
 
 

@@ -1,5 +1,6 @@
 """What every loop asks while it advances: how long the first step is, whether a step is good, whether an event happened."""
 
+from collections.abc import Callable
 from typing import Any
 
 import diffrax as dfx
@@ -81,13 +82,19 @@ def _impulse_conditions(problem: Problem) -> dict[str, Any]:
     return {"bad_impulses": problem.kicks.in_order(problem.jump_ts, problem.t0, problem.t1)}
 
 
-def first_step(problem: Problem, setup: Setup) -> tuple[Float[Array, ""], PyTree]:
-    """The controller's first target and state. Before the first breakpoint the equation is an ordinary one."""
+def first_step(problem: Problem, setup: Setup, delayed: Callable | None = None) -> tuple[Float[Array, ""], PyTree]:
+    """The controller's first target and state. Before the first breakpoint the equation is an ordinary one.
+
+    `delayed(t, y)` is what the field sees of the history; by default whole states.
+    """
 
     def field(t, y, args):
         # The trial step may be longer than a delay; the history is not asked after t0, where it need not be defined.
         flat = ravel_pytree(y)[0]
-        past = problem.initial_delayed(jnp.minimum(problem.looked_up(t, flat), previous(problem.t0)))
+        if delayed is None:
+            past = problem.initial_delayed(jnp.minimum(problem.looked_up(t, flat), previous(problem.t0)))
+        else:
+            past = delayed(t, flat)
         if problem.sums is not None:
             past = (past, problem.sums.at_start)
         return problem.unravel(problem.field(t, flat, past))

@@ -24,7 +24,7 @@ def rows_of(memory: Any, term: Any, dt0: Any, saveat: dfx.SaveAt, event: Any, co
     lags = jax.tree.leaves(term.lags(), is_leaf=is_lag)
     subs = jax.tree.leaves(saveat.subs, is_leaf=lambda x: isinstance(x, dfx.SubSaveAt))
     for wrong, given, remedy in (
-        (not are_planned(lags), "a delay that moves or overlaps", "pass memory = None"),
+        (not are_planned(lags), "a delay that moves or overlaps (or is one of many)", "pass memory = None"),
         (saveat.dense, "SaveAt(dense=True)", "save at ts, or pass memory = None"),
         (any(sub.steps for sub in subs), "SaveAt(steps=...)", "save at ts, or pass memory = None"),
         (event is not None, "an event", "pass memory = None"),

@@ -45,6 +45,8 @@ class Problem(eqx.Module):
     """Which of `jump_ts` are kicks of the state, and how it is kicked (`_impulses.py`); None if there are none."""
     output: Any = None
     """With bounded memory, the function (t, state, args) to what is saved of a state, if that is not the state itself."""
+    network: Any = None
+    """Which components the lags read, if there are arrays of delays among them (`_network/_network.py`)."""
     sums: Any = None
     """The integrals over the past that are computed at every stage (`_distributed/_sum.py`), if there are any."""
     sound: Bool[Array, ""] | None = None
@@ -55,9 +57,14 @@ class Problem(eqx.Module):
     """A number that nothing depends on; the backward pass hands back its number of evaluations as the derivative."""
 
     def field(self, t: Float[Array, ""], y: Inexact[Array, " d"], delayed: Any) -> Inexact[Array, " d"]:
-        """The vector field on flat states: (t, y, the n delayed states, as a pair with the sums if there are any) to y'."""
+        """The vector field on flat states: (t, y, the n delayed states, or a network's elements, as a pair with the sums if
+        there are any) to y'."""
         states, sums = (delayed, None) if self.sums is None else delayed
-        past = jax.tree.unflatten(self.delay_structure, [self.unravel(z) for z in jnp.unstack(states)])
+        if self.network is None:
+            leaves = [self.unravel(z) for z in jnp.unstack(states)]
+        else:
+            leaves = self.network.leaves(states, y, t.dtype, self)
+        past = jax.tree.unflatten(self.delay_structure, leaves)
         if sums is not None:
             past = (past, self.sums.trees(sums))
         return ravel(self.vector_field(t, self.unravel(y), past, self.args), y.dtype)

@@ -10,10 +10,12 @@ from ._impulses import Impulses as Impulses
 from ._lag import AbstractLag as AbstractLag
 from ._lag import At as At
 from ._lag import Derivative as Derivative
+from ._lag import Each as Each
 from ._lag import Gamma as Gamma
 from ._lag import Integral as Integral
 from ._lag import Lag as Lag
 from ._lag import Uniform as Uniform
+from ._network._graph import Graph as Graph
 from ._output._dense import DenseSolution as DenseSolution
 from ._output._results import RESULTS as RESULTS
 from ._solve import ddesolve as ddesolve

@@ -31,6 +31,8 @@ from ._distributed import Given, WithIntegrals, expand, of_states, with_integral
 from ._impulses import Impulses, check_impulses, make_kicks
 from ._lag import AbstractLag, are_planned, is_lag
 from ._memory import rows_of
+from ._network._network import network_of
+from ._network._select import prepared
 from ._output._dense import DenseSolution
 from ._output._event import locate_event
 from ._output._results import RESULTS, failed
@@ -127,13 +129,17 @@ def ddesolve(
     term = expand(term, t0, t1)
     if isinstance(term.vector_field, WithIntegrals) and term.vector_field.chains:
         saveat, event = of_states(saveat, event)
+    rows = rows_of(memory, term, dt0, saveat, event, stepsize_controller, impulses is not None)
     # Plain floats become arrays here: as they are, each new value would be compiled anew.
     arrays = _with_arrays((term, t0, t1, dt0, args, jump_ts, impulses))
     past = history if callable(history) else _with_arrays(history)
+    state = _initial_state(past, y0, arrays[1])
+    term = prepared(arrays[0], state)
     call = Call(
-        *arrays,
+        term,
+        *arrays[1:],
         history=past,
-        state=_initial_state(past, y0, arrays[1]),
+        state=state,
         solver=solver,
         controller=stepsize_controller,
         adjoint=adjoint.prepared(t0, t1, term.lags()),
@@ -142,7 +148,7 @@ def ddesolve(
         meter=progress_meter,
         y0_given=y0 is not None,
         max_steps=UNLIMITED if max_steps is None else operator.index(max_steps),
-        memory=rows_of(memory, term, dt0, saveat, event, stepsize_controller, impulses is not None),
+        memory=rows,
         output=event is not None or adjoint.reads_output or _reads_output(term, t0, t1, saveat),
     )
     try:
@@ -215,6 +221,9 @@ def _make_problem(call: Call) -> Problem:
     lags, structure = jax.tree.flatten(call.term.lags(), is_leaf=is_lag)
     planned = are_planned(lags)
     delays = [lag.delay for lag in lags] if planned else []
+    network = network_of(lags, sum(leaf.size for leaf in jax.tree.leaves(call.state)))
+    if network is not None:
+        delays = jax.tree.leaves(eqx.filter(lags, eqx.is_inexact_array))
     dtype = _time_dtype(call.state, call.t0, call.t1, call.dt0, *delays)
     time = lambda t: jnp.asarray(t, dtype)
     t0, args = time(call.t0), call.args
@@ -225,7 +234,8 @@ def _make_problem(call: Call) -> Problem:
     past = _history_function(history)
     with jax.numpy_dtype_promotion("standard"):
         y0, unravel = ravel_pytree(state)
-    delayed = jax.tree.unflatten(structure, [state] * len(lags))
+    whole = [state] * len(lags)
+    delayed = jax.tree.unflatten(structure, whole if network is None else network.examples(whole))
     if sums is not None:
         delayed = (delayed, sums.trees(sums.at_start))
     check_vector_field(call.term.vector_field, t0, state, delayed, args)
@@ -243,13 +253,18 @@ def _make_problem(call: Call) -> Problem:
         unravel=unravel,
         delay_structure=structure,
         may_jump=call.y0_given or past is not None,
-        lags=() if planned else tuple(_converted(call.term, t0, call.state, args)),
+        lags=() if planned else tuple(lags if network is not None else _converted(call.term, t0, call.state, args)),
+        network=network,
         sums=sums,
         sound=sound,
         chained=state is not call.state,
     )
     if call.impulses is None or not len(call.impulses.ts):
         return problem
+    if network is not None:
+        raise ValueError(
+            "got impulses with a large array of delays (Each), expected few or single delays: use fewer elements"
+        )
     jump_ts, kicks = make_kicks(call.impulses, problem.jump_ts, t0, call.state, args)
     return dataclasses.replace(problem, jump_ts=jump_ts, kicks=kicks)
 

@@ -21,6 +21,7 @@ class DelayTerm(eqx.Module):
         - a positive number;
         - a function `(t, y, args)` that returns the delay, which may depend on time and on the state, and be zero;
         - a [`lagrax.At`][], for the looked-up time itself;
+        - a [`lagrax.Each`][], an array of delays for single components, for networks;
         - a [`lagrax.Lag`][] around any of these, with options;
         - a callable module without arguments (a learnable delay), called for its value.
 

@@ -254,6 +254,12 @@ def test_adjoints_that_cannot_serve_impulses_refuse_them(adjoint):
         kicked(jnp.array([0.5]), jnp.array([1.0]), adjoint=adjoint)
 
 
+def test_an_array_of_delays_refuses_impulses():
+    term = lx.DelayTerm(lambda t, y, z, args: -jnp.sum(z, axis=1), lx.Each(jnp.full((20, 20), 0.5)))
+    with pytest.raises(ValueError, match=r"got impulses with a large array of delays \(Each\)"):
+        lx.ddesolve(term, TSIT5, 0.0, 1.0, None, jnp.ones(20), impulses=lx.Impulses([0.5], lambda t, y, args: y))
+
+
 def test_what_only_shows_at_run_time_is_a_result():
     run = jax.jit(lambda ts, size: kicked(ts, jnp.full(2, size), throw=False).result)
     for ts in ([0.5, 0.2], [-0.1, 0.2], [0.5, 3.2], [0.5, math.nan], [INF, 0.5]):

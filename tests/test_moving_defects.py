@@ -82,3 +82,11 @@ def test_a_derivative_that_depends_on_itself_at_the_start():
     forward = jax.jit(jax.jacfwd(lambda x: end(x, lx.ForwardMode())))(x)
     assert np.allclose(backward, differences, rtol=0, atol=1e-7)
     assert np.allclose(forward, backward, rtol=0, atol=1e-9)
+
+
+def test_a_derivative_that_depends_on_itself_too_strongly_is_refused():
+    """y'(t) = 1 - y - a y'(t/2): y'(0) = 1 - a y'(0) is found by repetition for a = 1/2, and not for a = 2."""
+    term = lx.DelayTerm(lambda t, y, z, a: 1 - y - a * z, lx.Derivative(lx.At(lambda t, y, a: t / 2)))
+    run = jax.jit(lambda a: lx.ddesolve(term, dfx.Tsit5(), 0.0, 1.0, None, lambda t: t, a, throw=False, max_steps=64).result)
+    assert run(0.5) == lx.RESULTS.successful
+    assert run(2.0) == lx.RESULTS.no_convergence

@@ -10,6 +10,7 @@ from .kinds import kinds
 from .long_runs import long_runs
 from .max_steps import max_steps
 from .moving import moving
+from .networks import networks
 from .neural_ode import neural_ode
 from .single import single
 from .spiral import spiral
@@ -29,6 +30,7 @@ COMPARISONS = {
     "single": Comparison(single, ("jitcdde",)),
     "sweep": Comparison(sweep, ("jitcdde",)),
     "moving": Comparison(moving, ("jitcdde",)),
+    "networks": Comparison(networks, ("jitcdde",)),
     "kinds": Comparison(kinds, ("jitcdde",)),
     "neural-ode": Comparison(neural_ode),
     "long-runs": Comparison(long_runs),

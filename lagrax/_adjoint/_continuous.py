@@ -61,7 +61,7 @@ class ContinuousAdjoint(AbstractAdjoint):
     def check(self, problem, setup, saveat):
         refuse = "got {} with ContinuousAdjoint, expected {}: pass adjoint=lagrax.DiscreteAdjoint() instead"
         if problem.lags:
-            raise ValueError(refuse.format("a delay that moves or overlaps", "constant delays"))
+            raise ValueError(refuse.format("a delay that moves or overlaps (or is one of many)", "constant delays"))
         if setup.memory is not None:
             raise ValueError(refuse.format("bounded memory", "memory = None"))
         if problem.kicks is not None:

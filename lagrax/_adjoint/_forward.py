@@ -19,6 +19,13 @@ class ForwardMode(AbstractAdjoint):
     Reverse mode (`jax.grad`) through it is not possible: JAX has no reverse rule for the loop.
     """
 
+    def check(self, problem, setup, saveat):
+        if problem.network is not None and problem.network.overlaps:
+            raise ValueError(
+                "got a network whose delays overlap with ForwardMode, expected delays that steps do not exceed: pass "
+                "adjoint=lagrax.DiscreteAdjoint() instead, or positive delays without overlap"
+            )
+
     def solve(self, problem, setup, ts):
         if setup.memory is not None:
             trajectory, ys, _ = integrate_bounded(problem, setup, ts)

@@ -55,7 +55,7 @@ class PiecewiseAdjoint(AbstractAdjoint):
         refuse = "got {} with PiecewiseAdjoint, expected {}: pass adjoint=lagrax.DiscreteAdjoint() or ContinuousAdjoint()"
         for wrong, given, expected in (
             (setup.memory is not None, "bounded memory", "memory = None"),
-            (bool(problem.lags), "a delay that moves or overlaps", "a constant one"),
+            (bool(problem.lags), "a delay that moves or overlaps (or is one of many)", "a constant one"),
             (problem.delays.size > 1, f"{problem.delays.size} delays", "one"),
             (callable(problem.history), "a history that is a function", "a constant one"),
             (problem.kicks is not None, "impulses", "a state that is not kicked"),

@@ -3,6 +3,8 @@
 from ._base import AbstractLag as AbstractLag
 from ._constant import Constant as Constant
 from ._derivative import Derivative as Derivative
+from ._each import Each as Each
+from ._each import Elements as Elements
 from ._integral import Gamma as Gamma
 from ._integral import Integral as Integral
 from ._integral import Uniform as Uniform

@@ -12,6 +12,7 @@ from jaxtyping import PyTree
 from ._base import AbstractLag
 from ._constant import Constant
 from ._derivative import Derivative
+from ._each import Each
 from ._integral import Integral
 from ._moving import Moving
 
@@ -68,6 +69,8 @@ def _with_values(delays: PyTree) -> PyTree:
             return jax.tree.map(lambda delay: dataclasses.replace(leaf, delay=delay), value(leaf.delay), is_leaf=_is_leaf)
         if isinstance(leaf, Derivative):
             return jax.tree.map(lambda of: dataclasses.replace(leaf, of=of), value(leaf.of), is_leaf=_is_leaf)
+        if isinstance(leaf, Each) and is_value(leaf.delays):
+            return dataclasses.replace(leaf, delays=leaf.delays())
         if isinstance(leaf, Integral):
             bounds = [bound() if is_value(bound) else bound for bound in (leaf.lower, leaf.upper)]
             return dataclasses.replace(leaf, lower=bounds[0], upper=bounds[1])

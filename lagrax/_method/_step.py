@@ -44,7 +44,7 @@ def take_step(
     t_end: Float[Array, ""],
     y: Inexact[Array, " d"],
     slope: Inexact[Array, " d"],
-    delayed: Inexact[Array, "nodes n d"],
+    delayed: Inexact[Array, "nodes *seen"],
     known: Inexact[Array, "stages d"] | None = None,
 ) -> Step:
     """A step from (t, y), where the vector field has the value `slope`, to t_end.
@@ -80,12 +80,12 @@ def output_error(step: Step, method: Method, problem: Problem, t, t_end, y, dela
     return jnp.maximum(jnp.abs(own), scale * jnp.abs(defect)).astype(y.dtype)
 
 
-def start_slope(problem: Problem, t, y, delayed: Inexact[Array, "nodes n d"], known=None) -> Inexact[Array, " d"]:
+def start_slope(problem: Problem, t, y, delayed: Inexact[Array, "nodes *seen"], known=None) -> Inexact[Array, " d"]:
     """The vector field at the start of a step."""
     return _slope(problem, just_after(t), y, delayed[0], known, 0)
 
 
-def _slope(problem: Problem, t, y, delayed: Inexact[Array, "n d"], known, stage: int) -> Inexact[Array, " d"]:
+def _slope(problem: Problem, t, y, delayed: Inexact[Array, "*seen"], known, stage: int) -> Inexact[Array, " d"]:
     """The vector field, or its known value with the field's derivative."""
     return problem.field(t, y, delayed) if known is None else _recall((problem, t, y, delayed, known[stage]))
 

@@ -26,7 +26,15 @@ class RESULTS(dfx.RESULTS):
     )
     no_convergence = (
         "The iteration of a step that is longer than a delay did not converge: pass a smaller dt0, or adaptive steps with a "
-        "PIDController."
+        "PIDController. (Where the delay of a derivative vanishes, it does not if the field depends on it too strongly.)"
+    )
+    bad_selection = (
+        "The `of` of a lagrax.Each computes, where it may only select components of the state: compute with what it selects "
+        "in the vector field."
+    )
+    rough_history = (
+        "The history is too rough between t0 - the longest delay and t0 to be tabulated for a network within the tolerance: "
+        "declare the times at which it jumps or kinks in `jump_ts`, smooth it, or loosen the tolerance."
     )
     bad_times = "t1 is not after t0, or one of them is not finite: a delay equation is solved forwards, from t0 to t1 > t0."
     bad_intervals = "`num_intervals` of the adjoint is not (t1 - t0)/delay rounded up: pass that number."

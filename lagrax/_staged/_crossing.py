@@ -84,7 +84,8 @@ def first_crossing(problem: Problem, view: View, row: Inexact[Array, " row"], sl
     promised = jnp.stack([promise(lag, problem) for lag in problem.lags])
     sound = (times[:, None] - seen >= jnp.maximum(promised, 0) - slack) & (seen > -jnp.inf)
     nowhere = (jnp.array(False), jnp.ones_like(t), jnp.zeros((), jnp.int32), jnp.zeros(n, jnp.int32))
-    search = lambda: (*_search(lambda theta: beyond(looked_up(theta)), jax.vmap(beyond)(seen), slack), ~any_of(~sound))
+    height = lambda theta: beyond(looked_up(theta))
+    search = lambda: (*_search(height, thetas, jax.vmap(beyond)(seen), slack), ~any_of(~sound))
     calm = _is_calm(seen, sound, view, slack)
     found, theta, pair, astray, all_sound = lax.cond(unvmap_any(~calm), search, lambda: (*nowhere, jnp.array(True)))
     return Crossing(found, theta, pair % n, pair < n, astray, seen, times, all_sound)
@@ -110,14 +111,13 @@ def _rising(heights: Float[Array, "samples pairs"], slack) -> Bool[Array, "inner
     return (middle >= left) & (middle >= right) & (middle <= slack) & (middle + rise > slack)
 
 
-def _search(height, heights: Float[Array, "samples pairs"], slack):
+def _search(height, thetas: Float[Array, " samples"], heights: Float[Array, "samples pairs"], slack):
     """(Whether a pair leaves its piece, where first, which one; which lags are astray)."""
-    thetas, n = jnp.asarray(SAMPLES, slack.dtype), heights.shape[1] // 2
-    outside = heights > slack
+    outside, n = heights > slack, heights.shape[1] // 2
     leaves = fold(jnp.logical_or, (outside[1:] & ~outside[:-1]).T)
     before = jnp.minimum(first_of(leaves), len(SAMPLES) - 2)
     sampled = lambda k: (read(thetas, k), read(heights, k))
-    hidden, valley, top = _hidden_top(height, heights, before, slack)
+    hidden, valley, top = _hidden_top(height, thetas, heights, before, slack)
     low = sampled(jnp.where(hidden, valley, before))
     high = jax.tree.map(lambda a, b: jnp.where(hidden, a, b), top, sampled(before + 1))
     theta, pair = _root(height, low, high, slack)
@@ -125,22 +125,20 @@ def _search(height, heights: Float[Array, "samples pairs"], slack):
     return any_of(leaves) | hidden, theta, pair, stayed[:n] - stayed[n:]
 
 
-def _hidden_top(height, heights: Float[Array, "samples pairs"], before: Int[Array, ""], slack):
+def _hidden_top(height, thetas, heights: Float[Array, "samples pairs"], before: Int[Array, ""], slack):
     """(Whether a lag is outside its piece for a moment between two samples, up to number `before`; the sample in front;
     where it is highest, and the heights there)."""
-    thetas = jnp.asarray(SAMPLES, slack.dtype)
-    rising = _rising(heights, slack) & (np.arange(len(SAMPLES) - 2, dtype=np.int32) < before)[:, None]
-    number = highest_of(jnp.where(rising, heights[1:-1], -jnp.inf).reshape(-1))
-    valley, pair = number // heights.shape[1], number % heights.shape[1]
+    rising = _rising(heights, slack) & (jnp.arange(len(SAMPLES) - 2, dtype=jnp.int32) < before)[:, None]
 
     def climb():
+        number = highest_of(jnp.where(rising, heights[1:-1], -jnp.inf).reshape(-1))
+        valley, pair = number // heights.shape[1], number % heights.shape[1]
         top = _top(lambda theta: read(height(theta), pair), read(thetas, valley), read(thetas, valley + 2))
         there = height(top)
-        return any_of(rising) & (read(there, pair) > slack), (top, there)
+        return any_of(rising) & (read(there, pair) > slack), valley, (top, there)
 
-    nothing = lambda: (jnp.array(False), (thetas[0], heights[0]))
-    hidden, top = lax.cond(unvmap_any(any_of(rising)), climb, nothing)
-    return hidden, valley, top
+    nothing = lambda: (jnp.array(False), jnp.zeros((), jnp.int32), (thetas[0], heights[0]))
+    return lax.cond(unvmap_any(any_of(rising)), climb, nothing)
 
 
 def _top(function, low: Float[Array, ""], high: Float[Array, ""]) -> Float[Array, ""]:

@@ -28,6 +28,7 @@ from .._setup import Setup
 from .._trajectory import DECLARED, END, FROZEN, Trajectory
 from .._xla._buffer import read, write
 from .._xla._compat import unvmap_any
+from .._xla._fold import any_of
 from .._xla._neighbours import just_after
 from ._broken import with_broken_lags
 from ._crossing import BEYOND, Crossing, first_crossing, landing_time
@@ -226,6 +227,9 @@ def _verdict(
 ) -> Verdict:
     """What becomes of a step, and where the next one is to end."""
     good, target, controller_state, result = _judge(carry, start, sweep, end.t, problem, setup)
+    # No shorter step will be better; `start_at` says what infinity stands for.
+    failure = RESULTS.where(any_of(jnp.isnan(start.slope)), RESULTS.field_nonfinite, RESULTS.no_convergence)
+    result = RESULTS.where(any_of(~jnp.isfinite(start.slope)), failure, result)
     # A step is left at the root too if rounding leaves no other one to take again.
     length = end.t - start.t
     apart = jnp.minimum(crossing.theta, jnp.abs(1 - crossing.theta)) * length

@@ -238,14 +238,14 @@ def start_at(problem: Problem, setup: Setup, view: View, t, y, guesses: Int[Arra
 def _own_slope(field: Callable, delayed: Inexact[Array, "n d"], own: Bool[Array, "n 1"]) -> Inexact[Array, " d"]:
     """The slope at the start of a step that its own derivative enters: where the delay of a derivative vanishes.
 
-    Repeated from what the step before (or the initial function) ended with, as sweeps are; NaN if it does not settle.
+    Repeated from what the step before (or the initial function) ended with, as sweeps are; infinite if it does not settle.
     """
     again = lambda _, slope: field(jnp.where(own, slope[None], delayed))
     slope = lax.fori_loop(0, SLOPE_SWEEPS, again, field(delayed))
     last = again(0, slope)
     size = largest(jnp.abs(last))
     lost = largest(jnp.abs(last - slope)) > 1e5 * jnp.finfo(size.dtype).eps * size
-    return jnp.where(lost, jnp.nan, last)
+    return jnp.where(lost, jnp.inf, last)
 
 
 def sums_of_past(problem: Problem, setup: Setup, view: View, start: Start, times: Float[Array, " nodes"], t_end):

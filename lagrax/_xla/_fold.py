@@ -46,6 +46,7 @@ def highest_of(values: Float[Array, " k"]) -> Int[Array, ""]:
     """The number of the largest value, the first if there are several."""
 
     def higher(a, b):
-        return jax.tree.map(lambda x, y: jnp.where(a[0] >= b[0], x, y), a, b)
+        first = (a[0] > b[0]) | ((a[0] == b[0]) & (a[1] < b[1]))
+        return jax.tree.map(lambda x, y: jnp.where(first, x, y), a, b)
 
     return fold(higher, (values, jnp.arange(len(values), dtype=jnp.int32)))[1]
