@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float, Inexact, PyTree
+from jaxtyping import Array, Float, Inexact, Int, PyTree
 
 from ._method._step import Step
 from ._output._event import event_values, stopped_by, triggered
@@ -46,6 +46,16 @@ def watch(events: Events, keep, t, y, result: RESULTS, problem: Problem, setup: 
     return Events(values, mask), RESULTS.where(keep & ~failed(result), stopped_by(values, mask), result)
 
 
+def kick(jump: Int[Array, ""], due, t, y, events: Events, result: RESULTS, problem: Problem, setup: Setup):
+    """(The state, events and result behind declared jump number `jump`, if it is `due`; whether the state was kicked). A
+    solve that an event, or a failure, has stopped is not kicked any more."""
+    happens = due & problem.kicks.are(jump) & (result == RESULTS.successful)
+    after = problem.kicked(jnp.where(happens, jump, -1), t, y)
+    broken = happens & ~jnp.all(jnp.isfinite(after))
+    events, result = watch(events, happens, t, after, RESULTS.where(broken, RESULTS.bad_kick, result), problem, setup)
+    return after, events, result, happens
+
+
 def first_result(result: RESULTS, problem: Problem, setup: Setup, further: dict[str, Any]) -> RESULTS:
     """`result` if the problem can be solved at all, or why it cannot, for values only known at run time.
 
@@ -54,6 +64,7 @@ def first_result(result: RESULTS, problem: Problem, setup: Setup, further: dict[
     valid = {
         "bad_times": jnp.isfinite(problem.t0) & jnp.isfinite(problem.t1) & (problem.t1 > problem.t0),
         **further,
+        **_impulse_conditions(problem),
         "bad_jumps": jnp.all(problem.jump_ts == problem.jump_ts),
         "bad_history": problem.t0 <= problem.history_end,
         "bad_dt0": setup.dt0 is None or setup.dt0 > 0,
@@ -63,6 +74,12 @@ def first_result(result: RESULTS, problem: Problem, setup: Setup, further: dict[
     for name, holds in reversed(valid.items()):
         result = RESULTS.where(jnp.asarray(holds), result, getattr(RESULTS, name))
     return result
+
+
+def _impulse_conditions(problem: Problem) -> dict[str, Any]:
+    if problem.kicks is None:
+        return {}
+    return {"bad_impulses": problem.kicks.in_order(problem.jump_ts, problem.t0, problem.t1)}
 
 
 def first_step(problem: Problem, setup: Setup, delayed: Callable | None = None) -> tuple[Float[Array, ""], PyTree]:

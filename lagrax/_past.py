@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Inexact, Int
 
 from ._method import Method, combine
 from ._problem import Problem
-from ._xla._buffer import read, read_each, write
+from ._xla._buffer import read, read_each, read_some, write
 
 INITIAL_FUNCTION = -1
 """The row number that stands for the initial function, the past before t0."""
@@ -41,6 +41,10 @@ class Past(eqx.Module):
         """The rows that lookups read (any row stands in for the initial function)."""
         found = read_each(self.rows, jnp.maximum(numbers, 0).reshape(-1))
         return found.reshape(*numbers.shape, self.rows.shape[1])
+
+    def ahead(self, number: Int[Array, ""], size: int) -> Float[Array, " size"]:
+        """The start times of so many rows from a number on; ∞ for those not written."""
+        return read_some(self.starts, number, size)
 
     def holding(self, t: Float[Array, "*batch"], left: bool) -> Int[Array, "*batch"]:
         """The row that holds each time. Where two meet, the one that ends there if `left`, else the next."""

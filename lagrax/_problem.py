@@ -7,9 +7,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Inexact, PyTree, PyTreeDef
+from jax import lax
+from jaxtyping import Array, Bool, Float, Inexact, Int, PyTree, PyTreeDef
 
 from ._lag import AbstractLag
+from ._xla._compat import unvmap_any
 
 
 class Problem(eqx.Module):
@@ -39,6 +41,10 @@ class Problem(eqx.Module):
     impulsive: bool = eqx.field(static=True, default=False)
     """Whether what a delay looks back at may itself be discontinuous at `jump_ts` after t0, not only its derivative."""
     lags: tuple[AbstractLag, ...] = ()
+    kicks: Any = None
+    """Which of `jump_ts` are kicks of the state, and how it is kicked (`_impulses.py`); None if there are none."""
+    output: Any = None
+    """With bounded memory, the function (t, state, args) to what is saved of a state, if that is not the state itself."""
     network: Any = None
     """Which components the lags read, if there are arrays of delays among them (`_network/_network.py`)."""
     sums: Any = None
@@ -73,6 +79,28 @@ class Problem(eqx.Module):
             return t - self.delays
         state = self.state(y)
         return jnp.stack([jnp.asarray(lag.time(t, state, self.args), t.dtype) for lag in self.lags])
+
+    def kicked(self, jump: Int[Array, ""], t: Float[Array, ""], y: Inexact[Array, " d"]) -> Inexact[Array, " d"]:
+        """The state behind declared jump number `jump`: another one than y if that is a kick."""
+        is_kick = self.kicks.are(jump)
+
+        def kick():
+            new = self.kicks.apply(jump, t, self.state(y), self.args)
+            # Integrals over the past do not jump with it.
+            return ravel((new, self.unravel(y)[1]) if self.chained else new, y.dtype)
+
+        return lax.cond(unvmap_any(is_kick), lambda: jnp.where(is_kick, kick(), y), lambda: y)
+
+    def observed(self, t: Float[Array, ""], y: Inexact[Array, " d"]) -> Inexact[Array, " k"]:
+        """What is saved of the state at time t, as one vector."""
+        return y if self.output is None else ravel(self.output(t, self.unravel(y), self.args), y.dtype)
+
+    def jumps_before(self) -> Int[Array, ""]:
+        """How many of the declared jumps are over when the solve starts: a kick at t0 is not."""
+        if self.kicks is None:
+            return jnp.sum(self.jump_ts <= self.t0, dtype=jnp.int32)
+        over = jnp.where(self.kicks.numbers >= 0, self.jump_ts < self.t0, self.jump_ts <= self.t0)
+        return jnp.sum(over, dtype=jnp.int32)
 
     def initial_function(self, times: Float[Array, " times"]) -> Inexact[Array, "times d"]:
         """The history at several times before t0."""

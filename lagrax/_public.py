@@ -6,6 +6,7 @@ from ._adjoint import ContinuousAdjoint as ContinuousAdjoint
 from ._adjoint import DiscreteAdjoint as DiscreteAdjoint
 from ._adjoint import ForwardMode as ForwardMode
 from ._adjoint import PiecewiseAdjoint as PiecewiseAdjoint
+from ._impulses import Impulses as Impulses
 from ._lag import AbstractLag as AbstractLag
 from ._lag import At as At
 from ._lag import Derivative as Derivative

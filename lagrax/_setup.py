@@ -1,5 +1,6 @@
 """How to integrate: solver, controller, memory, for the solve and for those that adjoints add to it."""
 
+import math
 from typing import Any
 
 import diffrax as dfx
@@ -10,6 +11,9 @@ from jaxtyping import Array, Float, PyTree
 
 from ._check import unset_tolerances
 from ._method import Method, method_of
+
+UNLIMITED = 2**31 - 1
+"""`max_steps` of a solve without a limit."""
 
 
 class Keep(eqx.Module):
@@ -38,6 +42,20 @@ class Setup(eqx.Module):
     max_steps: int = eqx.field(static=True)
     method: Method = eqx.field(static=True)
     keep: Keep = Keep()
+    memory: int | None = eqx.field(static=True, default=None)
+    """How many rows the past has, a power of two; None for all."""
+
+    @property
+    def segment(self) -> int:
+        """With bounded memory, after how many steps the past is kept for a backward pass: √(steps · rows), so that what is
+        kept and what is computed again take equal room, and not less than there are rows."""
+        assert self.memory is not None
+        return max(self.memory, 2 ** math.ceil(math.log2(self.max_steps * self.memory) / 2))
+
+    @property
+    def room(self) -> int:
+        """`max_steps`, rounded up to whole segments."""
+        return -(-self.max_steps // self.segment) * self.segment
 
     @property
     def adaptive(self) -> bool:

@@ -1,5 +1,6 @@
 """`ddesolve`: check the input, lay the problem out flat, integrate, save."""
 
+import dataclasses
 import operator
 from typing import Any
 
@@ -27,7 +28,9 @@ from ._check import (
     concrete,
 )
 from ._distributed import Given, WithIntegrals, expand, of_states, with_integrals
+from ._impulses import Impulses, check_impulses, make_kicks
 from ._lag import AbstractLag, are_planned, is_lag
+from ._memory import rows_of
 from ._network._network import network_of
 from ._network._select import prepared
 from ._output._dense import DenseSolution
@@ -35,7 +38,7 @@ from ._output._event import locate_event
 from ._output._results import RESULTS, failed
 from ._output._save import save
 from ._problem import Problem, ravel
-from ._setup import Keep, Setup, make_setup
+from ._setup import UNLIMITED, Keep, Setup, make_setup
 from ._term import DelayTerm
 from ._trajectory import Trajectory
 from ._xla._closure import with_closure
@@ -59,8 +62,10 @@ def ddesolve(
     stepsize_controller: dfx.AbstractStepSizeController = dfx.PIDController(rtol=1e-3, atol=1e-6),
     adjoint: AbstractAdjoint = DiscreteAdjoint(),
     jump_ts: Any = None,
+    impulses: Impulses | None = None,
     event: dfx.Event | None = None,
     max_steps: int | None = 4096,
+    memory: int | str | None = None,
     throw: bool = True,
     progress_meter: dfx.AbstractProgressMeter = dfx.NoProgressMeter(),
 ) -> dfx.Solution:
@@ -88,8 +93,12 @@ def ddesolve(
       [`lagrax.ContinuousAdjoint`][] and [`lagrax.PiecewiseAdjoint`][].
     - `jump_ts`: times at which the vector field jumps, or (before t0) the history jumps or kinks. Differentiable. Steps end
       just before a jump and start just after it.
+    - `impulses`: [`lagrax.Impulses`][], times at which the state itself is kicked. Differentiable.
     - `event`: a `diffrax.Event` that stops the solve when its condition comes true or crosses zero.
-    - `max_steps`: how many steps may be attempted; also the size of the memory for the history.
+    - `max_steps`: how many steps may be attempted; also the size of the memory for the history. None, with `memory`, for any
+      number of them, in a solve that is not differentiated backwards.
+    - `memory`: how many steps of the past are kept, rounded up to a power of two; None for all, "auto" where the largest
+      delay is known. It must be as many as fit into the largest delay. Then only `t0`, `t1` and `ts` can be saved.
     - `throw`: whether failure raises an error; if not, look at `result` of the solution.
     - `progress_meter`: a diffrax progress meter.
 
@@ -110,16 +119,19 @@ def ddesolve(
     check_kind("stepsize_controller", stepsize_controller, dfx.AbstractStepSizeController, "pass diffrax.PIDController(...)")
     check_kind("adjoint", adjoint, AbstractAdjoint, "pass one of lagrax's own, such as lagrax.DiscreteAdjoint()")
     check_lags(term.lags())
-    check_times(t0, t1, dt0, saveat, max_steps)
+    check_times(t0, t1, dt0, saveat, UNLIMITED if max_steps is None and memory is not None else max_steps)
     check_jumps(jump_ts)
+    if impulses is not None:
+        check_impulses(impulses, t0, t1)
     check_steps(solver, stepsize_controller, dt0)
     if isinstance(history, dfx.Solution):
         check_continued(history, t0)
     term = expand(term, t0, t1)
     if isinstance(term.vector_field, WithIntegrals) and term.vector_field.chains:
         saveat, event = of_states(saveat, event)
+    rows = rows_of(memory, term, dt0, saveat, event, stepsize_controller, impulses is not None)
     # Plain floats become arrays here: as they are, each new value would be compiled anew.
-    arrays = _with_arrays((term, t0, t1, dt0, args, jump_ts))
+    arrays = _with_arrays((term, t0, t1, dt0, args, jump_ts, impulses))
     past = history if callable(history) else _with_arrays(history)
     state = _initial_state(past, y0, arrays[1])
     term = prepared(arrays[0], state)
@@ -135,7 +147,8 @@ def ddesolve(
         event=event,
         meter=progress_meter,
         y0_given=y0 is not None,
-        max_steps=operator.index(max_steps),  # type: ignore[arg-type]
+        max_steps=UNLIMITED if max_steps is None else operator.index(max_steps),
+        memory=rows,
         output=event is not None or adjoint.reads_output or _reads_output(term, t0, t1, saveat),
     )
     try:
@@ -159,6 +172,7 @@ class Call(eqx.Module):
     dt0: Any
     args: PyTree
     jump_ts: Any
+    impulses: Impulses | None
     history: Any
     state: PyTree[Array]
     solver: dfx.AbstractSolver
@@ -169,6 +183,7 @@ class Call(eqx.Module):
     meter: dfx.AbstractProgressMeter
     y0_given: bool = eqx.field(static=True)
     max_steps: int = eqx.field(static=True)
+    memory: int | None = eqx.field(static=True)
     output: bool = eqx.field(static=True)
     """Whether states between mesh points are read."""
 
@@ -182,14 +197,17 @@ def _solve(call: Call) -> tuple[dfx.Solution, Bool[Array, ""]]:
     problem = _make_problem(call)
     keep = Keep(
         output=call.output,
-        steps=call.event is not None or call.saveat.dense or any(sub.ts is not None or sub.steps for sub in call.subs),
+        steps=call.event is not None or call.saveat.dense or any(_reads_steps(sub, call) for sub in call.subs),
         derivatives=any(lag.reads_slope for lag in problem.lags),
     )
     # A step has no derivative: what the mesh does is frozen.
     dt0 = None if call.dt0 is None else lax.stop_gradient(jnp.asarray(call.dt0, problem.t0.dtype))
     directions = None if call.event is None else call.event.direction
     setup = make_setup(call.solver, call.controller, dt0, call.max_steps, directions=directions, meter=call.meter, keep=keep)
+    setup = dataclasses.replace(setup, memory=call.memory)
     call.adjoint.check(problem, setup, call.saveat)
+    if call.memory is not None:
+        problem = _with_output(problem, call)
     wanted = [jnp.asarray(sub.ts, problem.t0.dtype) for sub in call.subs if sub.ts is not None]
     times = jnp.concatenate([jnp.zeros(0, problem.t0.dtype), *wanted])
     trajectory, ys = call.adjoint.solve(problem, setup, times)
@@ -221,7 +239,7 @@ def _make_problem(call: Call) -> Problem:
     if sums is not None:
         delayed = (delayed, sums.trees(sums.at_start))
     check_vector_field(call.term.vector_field, t0, state, delayed, args)
-    return Problem(
+    problem = Problem(
         vector_field=with_closure(call.term.vector_field, t0, state, delayed, args),
         args=args,
         delays=jnp.stack([time(delay) for delay in delays]) if planned else jnp.zeros(0, dtype),
@@ -241,6 +259,26 @@ def _make_problem(call: Call) -> Problem:
         sound=sound,
         chained=state is not call.state,
     )
+    if call.impulses is None or not len(call.impulses.ts):
+        return problem
+    if network is not None:
+        raise ValueError(
+            "got impulses with a large array of delays (Each), expected few or single delays: use fewer elements"
+        )
+    jump_ts, kicks = make_kicks(call.impulses, problem.jump_ts, t0, call.state, args)
+    return dataclasses.replace(problem, jump_ts=jump_ts, kicks=kicks)
+
+
+def _with_output(problem: Problem, call: Call) -> Problem:
+    """With the function whose values are saved on the way, if it is one and returns numbers such as the state's."""
+    saved = [sub for sub in call.subs if sub.ts is not None]
+    if len(saved) != 1 or saved[0].fn is dfx.SubSaveAt(t1=True).fn:
+        return problem
+    state = problem.unravel(problem.y0)
+    leaves = jax.tree.leaves(eqx.filter_eval_shape(saved[0].fn, problem.t0, state, call.args))
+    if not leaves or any(getattr(leaf, "dtype", None) != problem.y0.dtype for leaf in leaves):
+        return problem
+    return dataclasses.replace(problem, output=with_closure(saved[0].fn, problem.t0, state, call.args))
 
 
 def _converted(term: DelayTerm, t: Float[Array, ""], state: PyTree, args: PyTree) -> list[AbstractLag]:
@@ -313,6 +351,11 @@ def _subs(saveat: dfx.SaveAt) -> list[dfx.SubSaveAt]:
     return jax.tree.leaves(saveat.subs, is_leaf=lambda x: isinstance(x, dfx.SubSaveAt))
 
 
+def _reads_steps(sub: dfx.SubSaveAt, call: Call) -> bool:
+    """Whether steps are read to save what is wanted. (The state at t0 may be kicked.)"""
+    return sub.ts is not None or bool(sub.steps) or (sub.t0 and call.impulses is not None)
+
+
 def _reads_output(term: DelayTerm, t0: Any, t1: Any, saveat: dfx.SaveAt) -> bool:
     """Whether any state between mesh points is read. The paper's image models (T = τ) look at nothing but their input:
     rows without interpolant take a fifth of the memory."""
@@ -338,7 +381,7 @@ def _convert_events(event: dfx.Event, t: Float[Array, ""], state: PyTree, args: 
 
 
 def _finish(
-    trajectory: Trajectory, observed: list[Inexact[Array, "times d"]], problem: Problem, setup: Setup, call: Call
+    trajectory: Trajectory, observed: list[Inexact[Array, "_ _"]], problem: Problem, setup: Setup, call: Call
 ) -> dfx.Solution:
     result = trajectory.result
     t_final, y_final = trajectory.t_end, trajectory.y_end
@@ -353,7 +396,8 @@ def _finish(
     ts, ys = (None, None) if saveat.subs is None else save(saveat, trajectory, observed, t_final, y_final, problem, args)
     dense: Any = None
     if saveat.dense:
-        declared = sum(np.size(leaf) for leaf in jax.tree.leaves(call.jump_ts))
+        given = (call.jump_ts, None if call.impulses is None else call.impulses.ts)
+        declared = sum(np.size(leaf) for leaf in jax.tree.leaves(given))
         kinks = trajectory.sources.kinks(problem, t_final, KEPT_KINKS + declared)
         past: Any = trajectory.past
         dense = DenseSolution(past, problem, kinks, t_final)
@@ -365,6 +409,8 @@ def _finish(
         "num_evaluations": trajectory.evaluations,
         "t_reached": jax.lax.stop_gradient(t_final),
     }
+    if call.memory is not None:
+        stats |= {"memory": call.memory, "memory_needed": trajectory.memory_needed}
     return dfx.Solution(
         t0=problem.t0,
         t1=t_final,
@@ -389,5 +435,6 @@ def _raise_if(bad: Bool[Array, "..."], solution: dfx.Solution) -> dfx.Solution:
     if bad:
         message = results[result]
         reached = solution.stats["t_reached"]
-        raise eqx.EquinoxRuntimeError(f"{message} (The solve stopped at t = {reached}.)")
+        more = f" memory = {solution.stats['memory_needed']} would do." if result == RESULTS.memory_reached else ""
+        raise eqx.EquinoxRuntimeError(f"{message} (The solve stopped at t = {reached}.{more})")
     return solution

@@ -10,7 +10,6 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Inexact, Int, PyTree
 
 from ._output._results import RESULTS
-from ._past import Past
 from ._xla._buffer import read, write
 
 FROZEN, END, DECLARED = -1, -2, -3
@@ -47,10 +46,19 @@ class Record(eqx.Module):
         value = jnp.where(known, depends_on, self.links[place])
         return Record(lax.dynamic_update_slice(self.links, value.reshape(1, 1), place), self.slopes, self.delays)
 
+    def jump_at(self, number: Int[Array, ""]) -> Int[Array, ""]:
+        """Which declared jump step `number` ends at, -1 if it does not."""
+        return declared_jump(read(self.links, number)[-1])
+
     @property
     def depends_on(self) -> Int[Array, " steps"]:
         """What the time of each step's end depends on."""
         return self.links[:, -1]
+
+
+def declared_jump(depends_on: Int[Array, ""]) -> Int[Array, ""]:
+    """The number of the declared jump that a mesh point is, -1 if it is none."""
+    return jnp.where(depends_on <= DECLARED, DECLARED - depends_on, -1)
 
 
 class Trajectory(eqx.Module):
@@ -60,7 +68,7 @@ class Trajectory(eqx.Module):
     solved it has them. `count` steps were accepted of `attempts`.
     """
 
-    past: Past | None
+    past: Any
     record: Any
     sources: Any
     t_end: Float[Array, ""]
@@ -70,6 +78,8 @@ class Trajectory(eqx.Module):
     evaluations: Int[Array, ""]
     result: RESULTS
     event_mask: PyTree
+    memory_needed: Any = None
+    """With bounded memory, how many rows would have done."""
 
 
 class Cotangents(eqx.Module):

@@ -39,11 +39,13 @@ class AbstractAdjoint(eqx.Module):
 
 
 def observe(trajectory: Trajectory, ts: Float[Array, " times"], problem: Problem) -> Inexact[Array, "times d"]:
-    """The solution at times in [t0, t1], each from the step that ends at or after it."""
+    """The solution at times in [t0, t1], each from the step that ends at or after it, with
+    impulses from the one that starts at or before it."""
     if ts.size == 0:
         return jnp.zeros((0, problem.y0.size), problem.y0.dtype)
     assert trajectory.past is not None, "steps are kept where they are to be observed"
-    return trajectory.past.state(ts, left=True, like=problem.y0)
+    # Where the state is kicked, its value is that behind the kick.
+    return trajectory.past.state(ts, left=problem.kicks is None, like=problem.y0)
 
 
 def without_tangents(trajectory: Trajectory) -> Trajectory:

@@ -62,6 +62,10 @@ class ContinuousAdjoint(AbstractAdjoint):
         refuse = "got {} with ContinuousAdjoint, expected {}: pass adjoint=lagrax.DiscreteAdjoint() instead"
         if problem.lags:
             raise ValueError(refuse.format("a delay that moves or overlaps (or is one of many)", "constant delays"))
+        if setup.memory is not None:
+            raise ValueError(refuse.format("bounded memory", "memory = None"))
+        if problem.kicks is not None:
+            raise ValueError(refuse.format("impulses", "a state that is not kicked"))
         if problem.events is not None:
             raise ValueError(refuse.format("an event", "a fixed t1"))
         if jnp.issubdtype(problem.y0.dtype, jnp.complexfloating):

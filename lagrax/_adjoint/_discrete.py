@@ -14,6 +14,7 @@ from .._setup import Setup
 from .._trajectory import Cotangents, Trajectory
 from .._xla._kernel import in_one_kernel
 from ._base import AbstractAdjoint, count_evaluations, is_asked, observe, with_tally, without_tangents
+from ._bounded import solve_bounded
 
 
 class DiscreteAdjoint(AbstractAdjoint):
@@ -21,7 +22,9 @@ class DiscreteAdjoint(AbstractAdjoint):
 
     Gives the exact gradient of what was computed (for implicit solvers, up to the tolerance of their root finder) with
     respect to `args`, the history and what it closes over, `y0`, every delay, `t0`, `t1`, `jump_ts` and `ts`. Time is
-    proportional to the number of steps, memory to `max_steps`. `jax.hessian` (forward over reverse) works too.
+    proportional to the number of steps, memory to `max_steps`, or with bounded `memory` to the square root of its product
+    with the number of rows (and the times of all steps); then steps are taken once more. `jax.hessian` (forward over
+    reverse) works too.
     """
 
     tally: Any = None
@@ -33,6 +36,8 @@ class DiscreteAdjoint(AbstractAdjoint):
     not compute anyway: it pays for a field under `jax.checkpoint`, as `nn.ImageField` is. Implicit solvers do without."""
 
     def solve(self, problem, setup, ts):
+        if setup.memory is not None:
+            return solve_bounded(problem, setup, ts, self.tally)
         setup = dataclasses.replace(setup, keep=dataclasses.replace(setup.keep, slopes=self.keep_stages))
         # Only inexact arrays are differentiated; everything else of the problem is carried along.
         variables, constants = eqx.partition(with_tally(problem, self.tally), eqx.is_inexact_array)

@@ -6,7 +6,9 @@ import jax.numpy as jnp
 
 from .._integrate import integrate
 from .._output._results import failed
+from .._planned import integrate_bounded
 from ._base import AbstractAdjoint, observe, without_tangents
+from ._bounded import without_past
 
 
 class ForwardMode(AbstractAdjoint):
@@ -25,6 +27,12 @@ class ForwardMode(AbstractAdjoint):
             )
 
     def solve(self, problem, setup, ts):
+        if setup.memory is not None:
+            trajectory, ys, _ = integrate_bounded(problem, setup, ts)
+            trajectory = without_tangents(without_past(trajectory))
+            ends = lambda t: (t.y_end, t.t_end)
+            *states, ys = _spoil(failed(trajectory.result), (*ends(trajectory), ys))
+            return eqx.tree_at(ends, trajectory, tuple(states)), ys
         trajectory = without_tangents(integrate(problem, setup))
         where = lambda t: (t.past.rows, t.y_end, t.t_end)
         trajectory = eqx.tree_at(where, trajectory, _spoil(failed(trajectory.result), where(trajectory)))

@@ -54,9 +54,11 @@ class PiecewiseAdjoint(AbstractAdjoint):
     def check(self, problem, setup, saveat):
         refuse = "got {} with PiecewiseAdjoint, expected {}: pass adjoint=lagrax.DiscreteAdjoint() or ContinuousAdjoint()"
         for wrong, given, expected in (
+            (setup.memory is not None, "bounded memory", "memory = None"),
             (bool(problem.lags), "a delay that moves or overlaps (or is one of many)", "a constant one"),
             (problem.delays.size > 1, f"{problem.delays.size} delays", "one"),
             (callable(problem.history), "a history that is a function", "a constant one"),
+            (problem.kicks is not None, "impulses", "a state that is not kicked"),
             (problem.jump_ts.size > 0, "jump_ts", "a smooth vector field"),
             (problem.events is not None, "an event", "a fixed t1"),
             (saveat.dense, "SaveAt(dense=True)", "states at t0, ts and t1"),

@@ -128,8 +128,9 @@ def _explicit_step(method, problem, t, t_end, y, slope, delayed, known) -> Step:
 def _next_jump(problem: Problem, t: Float[Array, ""]) -> Float[Array, ""]:
     """The first declared jump at or after t; if there is none, the last float."""
     ahead = jnp.searchsorted(problem.jump_ts, lax.stop_gradient(t), side="left")
+    jumps = problem.jump_ts if problem.kicks is None else jnp.minimum(problem.jump_ts, jnp.finfo(t.dtype).max)
     never = jnp.full(1, jnp.finfo(t.dtype).max, t.dtype)
-    return jnp.concatenate([problem.jump_ts, never])[ahead]
+    return jnp.concatenate([jumps, never])[ahead]
 
 
 def implicit_step(solver, method, problem, t, t_end, y, slope, see: Callable) -> Step:

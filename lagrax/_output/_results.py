@@ -57,6 +57,18 @@ class RESULTS(dfx.RESULTS):
         "A delay is shorter than 128 spacings of the floating-point numbers at t0 or t1, where it drowns in rounding: shift "
         "time towards 0, or compute in float64."
     )
+    memory_reached = (
+        "A delay looks further back than `memory` has rows (at the time in `sol.stats['t_reached']`): pass memory = the "
+        "rows in `sol.stats['memory_needed']`, or longer steps."
+    )
+    bad_impulses = (
+        "`ts` of the impulses is not sorted, or leaves t0 ≤ t < t1: pass increasing times inside the interval, and inf for "
+        "kicks that there are not."
+    )
+    bad_kick = (
+        "An impulse made the state NaN or infinite (at the time in `sol.stats['t_reached']`): check `fn` of the impulses "
+        "there."
+    )
 
 
 def failed(result: RESULTS):

@@ -10,12 +10,13 @@ The same pointers say which piece of the past each delay is reading: between sou
 """
 
 import math
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from .._problem import Problem
 from .._trajectory import DECLARED, END
@@ -49,6 +50,9 @@ class Sources(eqx.Module):
     reached: Float[Array, ""]
     """The time of the last breakpoint, or t0."""
     root_count: int = eqx.field(static=True)
+    rows: Int[Array, " sources"] | None = None
+    """With impulses, the first row after each source: kicks at one time have steps of length zero between them, whose states
+    differ."""
 
     def kinks(self, problem: Problem, t_end: Float[Array, ""], most: int) -> Float[Array, " most"]:
         """The sources that a solve which continues this one, from t0 on or later, may look back at: the roughest first, then
@@ -119,10 +123,11 @@ def initial_sources(problem: Problem, order: int) -> Sources:
         size=past + 1,
         start=past,
         pointers=jnp.sum(echoed, axis=0, dtype=jnp.int32) if jumps else jnp.zeros(n, jnp.int32),
-        next_jump=jnp.sum(problem.jump_ts <= problem.t0, dtype=jnp.int32),
+        next_jump=problem.jumps_before(),
         jumps=jnp.zeros((), jnp.int32),
         reached=lax.stop_gradient(problem.t0),
         root_count=jumps + 1,
+        rows=None if problem.kicks is None else jnp.zeros(capacity, jnp.int32),
     )
 
 
@@ -168,14 +173,15 @@ def segment_ahead(sources: Sources, problem: Problem) -> Segment:
     first = jnp.where(declared <= first, declared, first)
     ulps = 8 * jnp.finfo(problem.t1.dtype).eps * jnp.maximum(jnp.abs(problem.t0), jnp.abs(problem.t1))
     end = jnp.where(first < problem.t1 - ulps, first, problem.t1)
-    return Segment(end, sides_at(sources.times, sources.start, sources.pointers))
+    return Segment(end, sides_at(sources.times, sources.start, sources.pointers, sources.rows))
 
 
-def sides_at(times: Float[Array, " sources"], start: Int[Array, ""], pointers: Int[Array, " n"]) -> Sides:
+def sides_at(times: Float[Array, " sources"], start: Int[Array, ""], pointers: Int[Array, " n"], rows=None) -> Sides:
     """The piece of the past that each delay reads while its pointer stands at `pointers`."""
     times = lax.stop_gradient(times)
     lower = jnp.where(pointers > 0, read_each(times, jnp.maximum(pointers - 1, 0)), -jnp.inf)
-    return Sides(lower, read_each(times, pointers), pointers <= start)
+    first = None if rows is None else read_each(rows, jnp.maximum(pointers - 1, 0))
+    return Sides(lower, read_each(times, pointers), pointers <= start, first)
 
 
 def source_times(sources: Sources, problem: Problem) -> Float[Array, " sources"]:
@@ -184,8 +190,22 @@ def source_times(sources: Sources, problem: Problem) -> Float[Array, " sources"]
     return jnp.where(jnp.isfinite(sources.times), times, jnp.inf)
 
 
-def pass_breakpoint(sources: Sources, problem: Problem, deepest: int) -> tuple[Sources, Int[Array, ""]]:
+def next_is_declared(sources: Sources, problem: Problem) -> Bool[Array, ""]:
+    """Whether the next breakpoint is a declared jump."""
+    echoes, declared = _candidates(sources, problem)
+    return declared <= jnp.min(echoes)
+
+
+def declared_level(jump: Int[Array, ""], problem: Problem) -> Any:
+    """How rough the solution is at a declared jump, or what a delay looks back at: y jumps where it is kicked."""
+    if problem.kicks is None:
+        return JUMP if problem.impulsive else KINK
+    return jnp.where(problem.kicks.are(jump), JUMP, KINK)
+
+
+def pass_breakpoint(sources: Sources, problem: Problem, deepest: int, row: Any = 0) -> tuple[Sources, Int[Array, ""]]:
     """Moves past the next breakpoint, recording it as a source if its kink is not too smooth to have tracked echoes.
+    `row` is the number of the next step, which counts with impulses only.
 
     Also returns what its time depends on: `j n + i` for the echo of source j by delay i, `DECLARED - k` for declared jump k.
 
@@ -204,10 +224,15 @@ def pass_breakpoint(sources: Sources, problem: Problem, deepest: int) -> tuple[S
     together = (echoes <= time + _rounding(time, problem)) & (parent_levels > JUMP) & ~alone
     hit = ~declared & (is_first | together)
 
-    level = jnp.where(declared, JUMP if problem.impulsive else KINK, jnp.min(jnp.where(hit, parent_levels + 1, deepest)))
+    level = jnp.where(
+        declared, declared_level(sources.next_jump, problem), jnp.min(jnp.where(hit, parent_levels + 1, deepest))
+    )
     # A place is kept for every jump still to come.
     kept_free = jnp.where(declared, 0, problem.jump_ts.size - sources.next_jump)
     recorded = (level < deepest) & (sources.size < len(sources.times) - 1 - kept_free)
+
+    # (With impulses a step of length zero may have been read, which has no slope: then the field's derivative is not known.)
+    jumps = declared if problem.kicks is None else jnp.array(True)
 
     def append(buffer, value):
         value = jnp.where(recorded, value.astype(buffer.dtype), read(buffer, sources.size))
@@ -222,9 +247,10 @@ def pass_breakpoint(sources: Sources, problem: Problem, deepest: int) -> tuple[S
         start=sources.start,
         pointers=sources.pointers + hit.astype(jnp.int32),
         next_jump=sources.next_jump + declared.astype(jnp.int32),
-        jumps=sources.jumps + (declared | alone).astype(jnp.int32),
+        jumps=sources.jumps + (jumps | alone).astype(jnp.int32),
         reached=lax.stop_gradient(time),
         root_count=sources.root_count,
+        rows=None if sources.rows is None else append(sources.rows, jnp.asarray(row)),
     )
     echo = parent * len(parents) + first
     return passed, jnp.where(declared, DECLARED - sources.next_jump, echo)

@@ -27,6 +27,8 @@ class Sides(eqx.Module):
     lower: Float[Array, " n"]
     upper: Float[Array, " n"]
     initial: Bool[Array, " n"]
+    first: Int[Array, " n"] | None = None
+    """With impulses, the first row between the two, which may be one of length zero: it has the state between two kicks."""
 
 
 def find_rows(
@@ -43,7 +45,12 @@ def find_rows(
     queries = jnp.maximum(queries, sides.lower[None])
     inside = (starts[None] <= queries[..., None]) & (starts < sides.upper[:, None])[None]
     found = pointers[None] + jnp.sum(inside, axis=-1, dtype=jnp.int32) - 1
-    return jnp.where(sides.initial[None], INITIAL_FUNCTION, jnp.clip(found, 0, last))
+    return jnp.where(sides.initial[None], INITIAL_FUNCTION, _in_piece(jnp.clip(found, 0, last), sides))
+
+
+def _in_piece(found: Int[Array, "nodes n"], sides: Sides) -> Int[Array, "nodes n"]:
+    """The rows found; with impulses, in a piece of length zero the row that is all of it."""
+    return found if sides.first is None else jnp.where((sides.lower == sides.upper)[None], sides.first[None], found)
 
 
 def query_times(method: Method, t, t_end, delays: Float[Array, " n"]) -> Float[Array, "nodes n"]:

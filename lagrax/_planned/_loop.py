@@ -11,22 +11,24 @@ Under `vmap` the loop runs until the slowest lane is done, and a finished lane o
 nothing is selected over whole buffers.
 """
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Inexact, Int, PyTree
 
-from .._control import SNAP, Events, first_events, first_result, first_step, judge, shortest_step, watch
+from .._control import SNAP, Events, first_events, first_result, first_step, judge, kick, shortest_step, watch
 from .._method._step import start_slope, take_step, with_output_error
 from .._output._results import RESULTS
-from .._past import Past, empty_past, make_row, split_rows
+from .._past import Past, empty_past, make_row, row_end, split_rows
 from .._problem import Problem
+from .._ring import Ends, Observed, Ring, empty_ring
 from .._setup import Setup
 from .._trajectory import END, FROZEN, Record, Trajectory
-from .._xla._buffer import read_some
 from .._xla._compat import unvmap_any
-from ._breakpoints import Segment, Sources, deepest_level, initial_sources, pass_breakpoint, segment_ahead
+from ._breakpoints import Segment, Sources, deepest_level, initial_sources, next_is_declared, pass_breakpoint, segment_ahead
 from ._lookup import WINDOW, delayed_states, find_rows, query_times
 
 
@@ -50,30 +52,22 @@ class Carry(eqx.Module):
     y: Inexact[Array, " d"]
     slope: Inexact[Array, " d"]
     plan: Plan
-    past: Past
-    record: Record | None
+    past: Past | Ring
+    record: Record | Ends | None
     attempts: Int[Array, ""]
     arrived: Bool[Array, ""]
     result: RESULTS
     controller_state: PyTree
     events: Events
     meter_state: PyTree
+    observed: Observed | None = None
+    """What is written down at once because the past is bounded (`_bounded.py`)."""
 
 
 def integrate(problem: Problem, setup: Setup) -> Trajectory:
     """Solves the problem. Differentiable in forward mode; `_adjoint` adds reverse mode."""
     sources = initial_sources(problem, setup.method.order)
-
-    def running(state) -> Bool[Array, ""]:
-        carry, _ = state
-        return unvmap_any((carry.t < problem.t1) & _able(carry, setup))
-
-    def cross(state):
-        carry, sources, segment = _enter(*state, problem, setup)
-        advance = lambda carry: _iterate(carry, segment, sources.pointers, problem, setup)
-        return lax.while_loop(lambda carry: _inside(carry, setup), advance, carry), sources
-
-    carry, sources = lax.while_loop(running, cross, (_start(problem, setup), sources))
+    carry, sources = pass_breakpoints(start_loop(problem, setup), sources, problem, setup)
     setup.meter.close(carry.meter_state)
     unfinished = (carry.t < problem.t1) & (carry.result == RESULTS.successful)
     return Trajectory(
@@ -84,10 +78,25 @@ def integrate(problem: Problem, setup: Setup) -> Trajectory:
         y_end=carry.y,
         count=carry.past.count,
         attempts=carry.attempts,
-        evaluations=_evaluations(carry, sources, setup),
+        evaluations=evaluations_of(carry, sources, setup),
         result=RESULTS.where(unfinished, RESULTS.max_steps_reached, carry.result),
         event_mask=carry.events.mask,
     )
+
+
+def pass_breakpoints(carry: Carry, sources: Sources, problem: Problem, setup: Setup) -> tuple[Carry, Sources]:
+    """From one breakpoint to the next until t1, or until something forbids another attempt."""
+
+    def running(state) -> Bool[Array, ""]:
+        carry, _ = state
+        return unvmap_any((carry.t < problem.t1) & _able(carry, setup))
+
+    def cross(state):
+        carry, sources, segment = _enter(*state, problem, setup)
+        advance = lambda carry: _iterate(carry, segment, sources.pointers, problem, setup)
+        return lax.while_loop(lambda carry: _inside(carry, setup), advance, carry), sources
+
+    return lax.while_loop(running, cross, (carry, sources))
 
 
 def _inside(carry: Carry, setup: Setup) -> Bool[Array, ""]:
@@ -97,10 +106,11 @@ def _inside(carry: Carry, setup: Setup) -> Bool[Array, ""]:
 
 def _able(carry: Carry, setup: Setup) -> Bool[Array, ""]:
     """Whether nothing forbids another attempt."""
-    return (carry.result == RESULTS.successful) & (carry.attempts < setup.max_steps)
+    able = (carry.result == RESULTS.successful) & (carry.attempts < setup.max_steps)
+    return able if carry.observed is None else able & (carry.past.count < carry.observed.limit)
 
 
-def _evaluations(carry: Carry, sources: Sources, setup: Setup) -> Int[Array, ""]:
+def evaluations_of(carry: Carry, sources: Sources, setup: Setup) -> Int[Array, ""]:
     """How often the vector field was evaluated: at the start, to select the first step, and in the steps."""
     starts = sources.jumps + (0 if setup.method.reuses_last else carry.attempts)
     selecting = 2 if setup.dt0 is None and setup.adaptive else 0
@@ -108,8 +118,8 @@ def _evaluations(carry: Carry, sources: Sources, setup: Setup) -> Int[Array, ""]
     return 1 + selecting + carry.attempts * each + starts
 
 
-def _start(problem: Problem, setup: Setup) -> Carry:
-    method, n, nodes = setup.method, problem.delays.size, len(setup.method.nodes)
+def start_loop(problem: Problem, setup: Setup) -> Carry:
+    n, nodes = problem.delays.size, len(setup.method.nodes)
     events, ended = first_events(problem)
     target, controller_state = first_step(problem, setup)
     unknown = Plan(
@@ -123,7 +133,7 @@ def _start(problem: Problem, setup: Setup) -> Carry:
         y=problem.y0,
         slope=jnp.zeros_like(problem.y0),
         plan=unknown,
-        past=empty_past(setup.max_steps, method, problem, spare=WINDOW),
+        past=_empty_past(problem, setup),
         record=_empty_record(problem, setup) if setup.keep.record else None,
         attempts=jnp.zeros((), jnp.int32),
         arrived=jnp.array(False),
@@ -134,8 +144,16 @@ def _start(problem: Problem, setup: Setup) -> Carry:
     )
 
 
-def _empty_record(problem: Problem, setup: Setup) -> Record:
+def _empty_past(problem: Problem, setup: Setup) -> Past | Ring:
+    if setup.memory is None:
+        return empty_past(setup.max_steps, setup.method, problem, spare=WINDOW)
+    return empty_ring(setup.memory, setup.room if setup.keep.record else None, setup.method, problem, WINDOW)
+
+
+def _empty_record(problem: Problem, setup: Setup) -> Record | Ends:
     method, steps, n = setup.method, setup.max_steps, problem.delays.size
+    if setup.memory is not None:
+        return Ends(jnp.zeros((setup.room, n + 1), jnp.int32))
     links = jnp.zeros((steps, len(method.nodes) * n + n + 1), jnp.int32)
     if not setup.keep.slopes or method.implicit:
         return Record(links, None, n)
@@ -150,10 +168,12 @@ def _conditions(problem: Problem) -> dict[str, Bool[Array, ""]]:
     }
 
 
-def _plan(t, target, past: Past, pointers: Int[Array, " n"], segment: Segment, problem: Problem, setup: Setup) -> Plan:
+def _plan(
+    t, target, past: Past | Ring, pointers: Int[Array, " n"], segment: Segment, problem: Problem, setup: Setup
+) -> Plan:
     """Where the next step ends, and the delayed states that its stages will see."""
     method, delays = setup.method, problem.delays
-    window = jnp.stack([read_some(past.starts, pointer, WINDOW) for pointer in jnp.unstack(pointers)])
+    window = jnp.stack([past.ahead(pointer, WINDOW) for pointer in jnp.unstack(pointers)])
     # All stages look into rows already written, and not past the window of rows that is searched.
     furthest = jnp.min(jnp.minimum(t, window[:, -1]) + delays)
     furthest = t + (furthest - t) / method.reach
@@ -200,6 +220,9 @@ def _iterate(carry: Carry, segment: Segment, reading: Int[Array, " n"], problem:
     slope = step.slope_end if method.reuses_last else start_slope(problem, t, y, next_plan.delayed)
     slope = kept(slope, carry.slope)
     result = RESULTS.where(keep & ~jnp.all(jnp.isfinite(slope)), RESULTS.field_nonfinite, result)
+    observed = carry.observed
+    if observed is not None:
+        observed, result = _bounded(observed, row, keep, past, next_plan, result, problem)
     waiting = lambda new, old: jax.tree.map(lambda a, b: jnp.where(active, a, b), new, old)
     return Carry(
         t=t,
@@ -214,13 +237,35 @@ def _iterate(carry: Carry, segment: Segment, reading: Int[Array, " n"], problem:
         controller_state=waiting(controller_state, carry.controller_state),
         events=events,
         meter_state=setup.meter.step(carry.meter_state, (t - problem.t0) / (problem.t1 - problem.t0)),
+        observed=observed,
     )
+
+
+def _bounded(observed: Observed, row, keep, past: Any, plan: Plan, result, problem: Problem):
+    """(What was observed up to now, the result): the next step must not overwrite a row that is still looked up."""
+    needed = past.count - jnp.min(jnp.maximum(plan.links[0], 0))
+    observed = eqx.tree_at(lambda o: o.used, observed, jnp.maximum(observed.used, needed + 1))
+    full = keep & (needed >= len(past.rows)) & (row_end(row) < problem.t1)
+    return observed.after(row, keep, problem), RESULTS.where(full, RESULTS.memory_reached, result)
+
+
+def _kicked(carry: Carry, arrived, sources: Sources, problem: Problem, setup: Setup) -> Carry:
+    """Behind the kick at t, if there is one."""
+    due = arrived & next_is_declared(sources, problem)
+    after = kick(sources.next_jump, due, carry.t, carry.y, carry.events, carry.result, problem, setup)
+    return eqx.tree_at(lambda c: (c.y, c.events, c.result), carry, after[:3])
 
 
 def _enter(carry: Carry, old: Sources, problem: Problem, setup: Setup) -> tuple[Carry, Sources, Segment]:
     """Into the next segment: past the breakpoint that was reached, the lookups change side and the field may jump."""
     arrived = carry.arrived & (carry.t < problem.t1)
-    passed, depends_on = pass_breakpoint(old, problem, deepest_level(setup.method.order, problem.delays.size))
+    if problem.kicks is not None:
+        # A lane of a batch that an event has stopped here, before a kick, stays before it.
+        arrived = arrived & _able(carry, setup)
+        carry = _kicked(carry, arrived, old, problem, setup)
+    passed, depends_on = pass_breakpoint(
+        old, problem, deepest_level(setup.method.order, problem.delays.size), carry.past.count
+    )
     sources = jax.tree.map(lambda new, old: jnp.where(arrived, new, old), passed, old)
     segment = segment_ahead(sources, problem)
     record = carry.record

@@ -31,14 +31,15 @@ def walk_back(trajectory: Trajectory, bars: Cotangents, problem: Problem, pertur
     """(The cotangent of the problem's perturbed variables, how often the vector field was evaluated)."""
     # What is not differentiated costs nothing: most often that is the times, and with them the motion of the mesh.
     moving = any(jax.tree.leaves((perturbed.delays, perturbed.t0, perturbed.t1, perturbed.jump_ts)))
-    rows_bar, y_bar, total = in_one_kernel(_walk, trajectory, bars, problem, perturbed, moving, setup)
+    rows_bar, y_bar, total = in_one_kernel(walk, trajectory, bars, problem, perturbed, moving, setup)
     if moving:
         total = _move_mesh(trajectory, rows_bar, bars, total)
     return add_to(total, lambda p: (p.y0,), (y_bar,)), trajectory.count * setup.method.stages
 
 
-def _walk(trajectory: Trajectory, bars: Cotangents, problem: Problem, perturbed: Any, moving: bool, setup: Setup):
-    """Cotangents of the rows (with `moving`, complete in their times too), of y0 and of the problem's perturbed leaves."""
+def walk(trajectory: Trajectory, bars: Cotangents, problem: Problem, perturbed: Any, moving: bool, setup: Setup, first=0):
+    """Cotangents of the rows (with `moving`, complete in their times too), of the state at the start of step `first` and of
+    the problem's perturbed leaves."""
     method, record, past = setup.method, trajectory.record, trajectory.past
     assert record is not None and past is not None, "a solve that is differentiated keeps both"
     # (`perturbed` has the structure of the variables alone.)
@@ -47,7 +48,7 @@ def _walk(trajectory: Trajectory, bars: Cotangents, problem: Problem, perturbed:
     constants = eqx.combine(constants, fixed)
     sources, rows = trajectory.sources, past.rows
 
-    def replay(times, y, coefficients, variables, links, pointers, known):
+    def replay(times, y, coefficients, variables, links, pointers, known, jump):
         t, t_end, intervals = times
         problem = eqx.combine(variables, constants)
         sides = sides_at(sources.times, sources.start, pointers)
@@ -55,10 +56,12 @@ def _walk(trajectory: Trajectory, bars: Cotangents, problem: Problem, perturbed:
         delayed = delayed_states(problem, method, queries, links, intervals, coefficients, sides)
         slope = start_slope(problem, t, y, delayed, known)
         step = take_step(setup.solver, method, problem, t, t_end, y, slope, delayed, known)
-        return step.y_end, make_row(method, t, t_end, y, step.increments, rows.dtype)
+        y_end = step.y_end if problem.kicks is None else problem.kicked(jump, t_end, step.y_end)
+        return y_end, make_row(method, t, t_end, y, step.increments, rows.dtype)
 
     def transpose_step(i: Int[Array, ""], y_bar, row_bar: Inexact[Array, " row"]):
         links, pointers, known = record.read(i)
+        jump = record.jump_at(i) if problem.kicks is not None else None
         known = None if known is None else known.reshape(method.stages, -1)
         row = read(rows, i)
         y = row_state(row, problem.y0)
@@ -66,13 +69,13 @@ def _walk(trajectory: Trajectory, bars: Cotangents, problem: Problem, perturbed:
         times = (row_start(row), row_end(row), intervals)
         if moving:
             step = lambda times, y, coefficients, variables: replay(
-                times, y, coefficients, variables, links, pointers, known
+                times, y, coefficients, variables, links, pointers, known, jump
             )
             _, transpose = jax.vjp(step, times, y, coefficients, variables)
             (*ends_bar, intervals_bar), y_bar, coefficients_bar, variables_bar = transpose((y_bar, row_bar))
         else:
             fixed_times = lambda y, coefficients, variables: replay(
-                times, y, coefficients, variables, links, pointers, known
+                times, y, coefficients, variables, links, pointers, known, jump
             )
             _, transpose = jax.vjp(fixed_times, y, coefficients, variables)
             y_bar, coefficients_bar, variables_bar = transpose((y_bar, row_bar))
@@ -83,8 +86,8 @@ def _walk(trajectory: Trajectory, bars: Cotangents, problem: Problem, perturbed:
     def body(carry):
         k, y_bar, row_bar, rows_bar, total = carry
         i = trajectory.count - 1 - k
-        active = i >= 0
-        i = jnp.maximum(i, 0)
+        active = i >= first
+        i = jnp.maximum(i, first)
         masked = lambda x: jnp.where(active, x, jnp.zeros_like(x))
         links, new_y_bar, past_bar, times_bar, variables_bar = transpose_step(i, masked(y_bar), masked(row_bar))
         y_bar = jnp.where(active, new_y_bar, y_bar)
@@ -98,7 +101,7 @@ def _walk(trajectory: Trajectory, bars: Cotangents, problem: Problem, perturbed:
 
     zeros = jax.tree.map(jnp.zeros_like, variables)
     last = jnp.maximum(trajectory.count - 1, 0)
-    steps = unvmap_max(trajectory.count)
+    steps = unvmap_max(trajectory.count - first if first else trajectory.count)
     init = (jnp.zeros((), jnp.int32), bars.y_end, read(bars.rows, last), bars.rows, zeros)
     _, y_bar, _, rows_bar, total = lax.while_loop(lambda carry: carry[0] < steps, body, init)
     return rows_bar, *spoil((y_bar, total), failed(trajectory.result), bars.asked)

@@ -18,11 +18,11 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Inexact, Int, PyTree
 
-from .._control import SNAP, Events, first_events, first_result, first_step, judge, shortest_step, watch
+from .._control import SNAP, Events, first_events, first_result, first_step, judge, kick, shortest_step, watch
 from .._method._step import Step
 from .._output._results import RESULTS
-from .._past import Past, empty_past, evaluate, split_rows
-from .._planned._breakpoints import deepest_level
+from .._past import Past, empty_past, evaluate, row_start, split_rows
+from .._planned._breakpoints import declared_level, deepest_level
 from .._problem import Problem
 from .._setup import Setup
 from .._trajectory import DECLARED, END, FROZEN, Trajectory
@@ -186,6 +186,12 @@ def _attempt(carry: Carry, problem: Problem, setup: Setup) -> Carry:
     after = Start(verdict.t, verdict.y, sweep.slope_end, sweep.links[setup.method.end], _guesses(sweep, past))
     following = kept(after, start)
     events, result = watch(carry.events, verdict.keep, following.t, following.y, verdict.result, problem, setup)
+    if problem.kicks is not None:
+        jump, due = sources.next_jump, verdict.jumps
+        y, events, result, kicked = kick(jump, due, following.t, following.y, events, result, problem, setup)
+        following = eqx.tree_at(lambda s: s.y, following, y)
+        # Before a kick that does not happen any more, because an event was first, the solve ends on no declared time.
+        end = eqx.tree_at(lambda e: e.stops, end, end.stops & ~(due & problem.kicks.are(jump) & ~kicked))
     waiting = lambda new, old: jnp.where(active, new, old)
     return Carry(
         start=following,
@@ -209,8 +215,11 @@ def _attempt(carry: Carry, problem: Problem, setup: Setup) -> Carry:
 
 def _crossing(problem: Problem, view: View, sweep: Sweep, end: End) -> Crossing:
     crossing = first_crossing(problem, view, sweep.row, slack_of(problem))
-    # Beyond a stop that is not its own a step has seen nothing.
-    return eqx.tree_at(lambda c: c.found, crossing, crossing.found & ~(end.stops & (crossing.theta > 1)))
+    # Beyond a stop that is not its own a step has seen nothing. What is at t1, but for rounding, will be seen by no other.
+    start = row_start(sweep.row)
+    within = jnp.where(end.at_jump, 0, 2 * shortest_step(start, problem))
+    unseen = end.stops & ((crossing.theta > 1) | ((1 - crossing.theta) * (end.t - start) < within))
+    return eqx.tree_at(lambda c: c.found, crossing, crossing.found & ~unseen)
 
 
 def _verdict(
@@ -342,6 +351,9 @@ def _passed(sources: Sources, crossing: Crossing, verdict: Verdict, row: Int[Arr
     keeps, slack = slope_flags(problem), slack_of(problem)
     ends = (verdict.lands, verdict.jumps, verdict.t)
     new, entry, parent = pass_end(sources, crossing.lag, crossing.up, *ends, row, deepest, keeps, slack)
+    if problem.kicks is not None:
+        level = jnp.where(verdict.jumps, declared_level(sources.next_jump, problem), entry.level)
+        entry = eqx.tree_at(lambda e: e.level, entry, level.astype(jnp.int32))
     astray = jnp.where(verdict.keep & ~verdict.lands & ~verdict.jumps, crossing.astray, 0)
     return eqx.tree_at(lambda s: s.pointers, new, new.pointers + astray), entry, parent
 

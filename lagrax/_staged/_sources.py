@@ -96,7 +96,7 @@ def initial_sources(problem: Problem, max_steps: int) -> Sources:
         size=past + 1,
         start=past,
         pointers=jnp.zeros(len(problem.lags), jnp.int32),
-        next_jump=jnp.sum(problem.jump_ts <= problem.t0, dtype=jnp.int32),
+        next_jump=problem.jumps_before(),
     )
 
 

@@ -43,6 +43,10 @@ LOST = 1e-3
 """The change of a tangent, as a share of it, with which they have failed after these."""
 
 
+NEGLIGIBLE = 1024
+"""A change of a tangent, in roundings of the tangents given, that is none."""
+
+
 class Start(eqx.Module):
     """Where a step starts: the vector field there, and the rows that the lags read for it."""
 
@@ -112,7 +116,7 @@ def _converge(inputs, guess, scale, setup: Setup) -> Sweep:
 @_converge.def_jvp
 def _converge_jvp(primals, tangents):
     """The tangent of the fixed point: the sweeps from there on, with the point itself held, are a contraction."""
-    inputs, _, _, setup = primals
+    inputs, _, scale, setup = primals
     found = _converge(*primals)
     row = lax.stop_gradient(found.row)
     moving = jax.tree.map(lambda x: x is not None, tangents[0], is_leaf=lambda x: x is None)
@@ -125,7 +129,11 @@ def _converge_jvp(primals, tangents):
 
     _, (tangent, last) = jax.jvp(sweeps, (variables,), (tangents[0],))
     # Where the solution stands still a step may be so long that its sweeps do not converge.
-    lost = jnp.max(jnp.abs(tangent.row - last)) > LOST * jnp.max(jnp.abs(tangent.row))
+    # (A tangent that is zero but for rounding does not settle, in units of those of the problem.)
+    given = [jnp.max(jnp.abs(leaf)) for leaf in jax.tree.leaves(tangents[0][0]) if leaf.size]
+    size = jnp.max(jnp.stack([jnp.zeros((), scale.dtype), *(leaf.astype(scale.dtype) for leaf in given)]))
+    rounding = NEGLIGIBLE * jnp.finfo(scale.dtype).eps * size
+    lost = jnp.max(jnp.abs(tangent.row - last)) > LOST * jnp.max(jnp.abs(tangent.row)) + rounding
     spoilt = lambda dx: dx * jnp.where(lost, jnp.nan, 1).astype(dx.dtype)
     return found, jax.tree.map(lambda x, dx: spoilt(dx) if eqx.is_inexact_array(x) else None, found, tangent)
 

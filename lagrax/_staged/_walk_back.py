@@ -25,7 +25,7 @@ from .._output._results import failed
 from .._past import add_rows, evaluate, row_end, row_start, row_state, split_rows
 from .._problem import Problem
 from .._setup import Setup
-from .._trajectory import DECLARED, END, Cotangents, Trajectory, add_to, spoil
+from .._trajectory import DECLARED, END, Cotangents, Trajectory, add_to, declared_jump, spoil
 from .._xla._buffer import read, write
 from .._xla._compat import unvmap_max
 from .._xla._kernel import in_one_kernel
@@ -226,7 +226,9 @@ def _replay(times, y, own, rows: Inexact[Array, "stages n row"], problem: Proble
     delayed = with_sums(problem, setup, delayed, sums, (own, i), t, t_end, 0, just_after(t), links)
     start = Start(t, y, problem.field(just_after(t), y, delayed), links, links)
     sweep = run_stages(problem, setup, start, t_end, look, own.dtype)
-    return sweep.y_end, sweep.row
+    if problem.kicks is None:
+        return sweep.y_end, sweep.row
+    return problem.kicked(declared_jump(note.depends_on), t_end, sweep.y_end), sweep.row
 
 
 def _pull_sums(i, note: Note, rows, variables, constants, setup: Setup, sums_bar, rows_bar):
