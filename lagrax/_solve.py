@@ -20,14 +20,13 @@ from ._check import (
     check_kind,
     check_lag_value,
     check_lags,
-    check_same_state,
-    check_state,
     check_steps,
     check_times,
     check_vector_field,
     concrete,
 )
 from ._distributed import Given, WithIntegrals, expand, of_states, with_integrals
+from ._given import declared, history_function, initial_state, known_until, time_dtype, with_arrays
 from ._impulses import Impulses, check_impulses, make_kicks
 from ._lag import AbstractLag, are_planned, is_lag
 from ._memory import rows_of
@@ -131,9 +130,9 @@ def ddesolve(
         saveat, event = of_states(saveat, event)
     rows = rows_of(memory, term, dt0, saveat, event, stepsize_controller, impulses is not None)
     # Plain floats become arrays here: as they are, each new value would be compiled anew.
-    arrays = _with_arrays((term, t0, t1, dt0, args, jump_ts, impulses))
-    past = history if callable(history) else _with_arrays(history)
-    state = _initial_state(past, y0, arrays[1])
+    arrays = with_arrays((term, t0, t1, dt0, args, jump_ts, impulses))
+    past = history if callable(history) else with_arrays(history)
+    state = initial_state(past, y0, arrays[1])
     term = prepared(arrays[0], state)
     call = Call(
         term,
@@ -224,14 +223,14 @@ def _make_problem(call: Call) -> Problem:
     network = network_of(lags, sum(leaf.size for leaf in jax.tree.leaves(call.state)))
     if network is not None:
         delays = jax.tree.leaves(eqx.filter(lags, eqx.is_inexact_array))
-    dtype = _time_dtype(call.state, call.t0, call.t1, call.dt0, *delays)
+    dtype = time_dtype(call.state, call.t0, call.t1, call.dt0, *delays)
     time = lambda t: jnp.asarray(t, dtype)
     t0, args = time(call.t0), call.args
-    jump_ts = jnp.sort(jnp.concatenate([time(ts).reshape(-1) for ts in _declared(call.jump_ts, call.history)]))
-    past = _history_function(call.history)
+    jump_ts = jnp.sort(jnp.concatenate([time(ts).reshape(-1) for ts in declared(call.jump_ts, call.history)]))
+    past = history_function(call.history)
     given = Given(call.term.delays, call.state, call.history, past, jump_ts, t0, args, call.solver, call.controller)
     state, history, sums, sound = with_integrals(call.term.vector_field, given)
-    past = _history_function(history)
+    past = history_function(history)
     with jax.numpy_dtype_promotion("standard"):
         y0, unravel = ravel_pytree(state)
     whole = [state] * len(lags)
@@ -249,7 +248,7 @@ def _make_problem(call: Call) -> Problem:
         t1=time(call.t1),
         jump_ts=jump_ts,
         events=None if call.event is None else _convert_events(call.event, t0, state, args),
-        history_end=lax.stop_gradient(_known_until(call.history, dtype)),
+        history_end=lax.stop_gradient(known_until(call.history, dtype)),
         unravel=unravel,
         delay_structure=structure,
         may_jump=call.y0_given or past is not None,
@@ -293,60 +292,6 @@ def _converted(term: DelayTerm, t: Float[Array, ""], state: PyTree, args: PyTree
     return converted
 
 
-def _with_arrays(tree: PyTree) -> PyTree:
-    """Python floats as arrays, which take on the precision of what they meet, as floats do."""
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf) if isinstance(leaf, float) else leaf, tree)
-
-
-def _initial_state(history: Any, y0: PyTree, t0: Any) -> PyTree[Array]:
-    """y(t0), checked, and the history checked against it."""
-    past = _history_function(history)
-    if past is None:
-        check_state("history", history)
-    else:
-        history = past(jnp.asarray(t0, t0.dtype if eqx.is_inexact_array(t0) else float))
-        check_state("the history's value", history)
-    if y0 is None:
-        return jax.tree.map(jnp.asarray, history)
-    check_state("y0", y0)
-    y0 = jax.tree.map(jnp.asarray, y0)
-    structure: Any = jax.tree.structure(history)
-    if structure == jax.tree.structure(y0):
-        # A plain Python number has no precision of its own.
-        history = jax.tree.map(lambda h, y: jnp.asarray(h, y.dtype if _is_plain(h) else None), history, y0)
-    check_same_state("history", history, y0)
-    return y0
-
-
-def _is_plain(x: Any) -> bool:
-    """Whether x is, or was, a plain Python number, without a precision of its own."""
-    return isinstance(x, float) or getattr(x, "weak_type", False)
-
-
-def _history_function(history: Any):
-    if isinstance(history, dfx.Solution):
-        return history.evaluate
-    return history if callable(history) else None
-
-
-def _known_until(history: Any, dtype) -> Float[Array, ""]:
-    """The end of a solution that is continued, but for rounding; other histories have none."""
-    if not isinstance(history, dfx.Solution):
-        return jnp.full((), jnp.inf, dtype)
-    end = jnp.asarray(history.t1, dtype)
-    return end + 8 * jnp.finfo(dtype).eps * jnp.abs(end)
-
-
-def _time_dtype(y: PyTree, *times: Any):
-    """Time has the precision of the state, or more if the given times have more."""
-    kinds = [jnp.finfo(leaf.dtype).dtype for leaf in jax.tree.leaves(y)]
-    kinds += [t.dtype for t in times if eqx.is_inexact_array(t) and not _is_plain(t)]
-    dtype = kinds[0]
-    for kind in kinds[1:]:
-        dtype = jnp.promote_types(dtype, kind)
-    return dtype
-
-
 def _subs(saveat: dfx.SaveAt) -> list[dfx.SubSaveAt]:
     return jax.tree.leaves(saveat.subs, is_leaf=lambda x: isinstance(x, dfx.SubSaveAt))
 
@@ -367,13 +312,6 @@ def _reads_output(term: DelayTerm, t0: Any, t1: Any, saveat: dfx.SaveAt) -> bool
         return True
     start, end, *delays = [float(value) for value in values if value is not None]
     return end - start > min(delays)
-
-
-def _declared(jump_ts: Any, history: Any) -> list[Any]:
-    """The jumps that were declared, and the kinks that a solution to be continued brings along."""
-    given = [] if jump_ts is None else jump_ts
-    dense: Any = history.interpolation if isinstance(history, dfx.Solution) else None
-    return [given] if dense is None else [given, dense.kinks]
 
 
 def _convert_events(event: dfx.Event, t: Float[Array, ""], state: PyTree, args: PyTree) -> PyTree:
