@@ -372,6 +372,18 @@ def check_same_state(name: str, state: Any, expected: Any, dtypes: bool = True) 
             raise ValueError(f"{where} is complex but the initial state is real: make the initial state complex")
 
 
+def check_history_slope(past: Callable, t: Any) -> None:
+    """A history that a delayed derivative looks at must have one."""
+    try:
+        jax.eval_shape(lambda t: jax.jvp(past, (t,), (jnp.ones_like(t),)), t)
+    except Exception as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(
+            f"the history has no derivative ({reason}), expected one, because a lagrax.Derivative looks at it: write it with "
+            "jax.numpy, or give it a jax.custom_jvp"
+        ) from error
+
+
 def check_vector_field(vector_field: Callable, t, y: Any, delayed: Any, args: Any) -> None:
     """Traces the vector field once; its output must be shaped like the state."""
     try:

@@ -16,6 +16,7 @@ from jaxtyping import Array, Bool, Float, Inexact, PyTree
 from ._adjoint import AbstractAdjoint, DiscreteAdjoint
 from ._check import (
     check_continued,
+    check_history_slope,
     check_jumps,
     check_kind,
     check_lag_value,
@@ -238,6 +239,8 @@ def _make_problem(call: Call) -> Problem:
     if sums is not None:
         delayed = (delayed, sums.trees(sums.at_start))
     check_vector_field(call.term.vector_field, t0, state, delayed, args)
+    if past is not None and any(lag.reads_slope for lag in lags):
+        check_history_slope(past, t0)
     problem = Problem(
         vector_field=with_closure(call.term.vector_field, t0, state, delayed, args),
         args=args,

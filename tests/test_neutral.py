@@ -91,3 +91,9 @@ def test_a_constant_past_has_no_slope():
     """y' = 1 + y'(t - 1)/2: the slope is 1, 1.5, 1.75, …"""
     term = lx.DelayTerm(lambda t, y, z, args: 1 + z / 2, lx.Derivative(1.0))
     assert abs(float(solve(term, (0.0, 3.0), 0.0).ys[0]) - 4.25) < 1e-9
+
+
+def test_a_history_without_a_derivative_is_refused():
+    history = lambda t: jax.pure_callback(lambda t: np.asarray(t), t, t)
+    with pytest.raises(ValueError, match="the history has no derivative"):
+        solve(LOGISTIC, (0.0, 1.0), history, jnp.array([RATE, SHARE]))
