@@ -379,8 +379,8 @@ def check_history_slope(past: Callable, t: Any) -> None:
     except Exception as error:
         reason = str(error).splitlines()[0]
         raise ValueError(
-            f"the history has no derivative ({reason}), expected one, because a lagrax.Derivative looks at it: write it with "
-            "jax.numpy, or give it a jax.custom_jvp"
+            f"the history has no derivative ({reason}), expected one, because a lagrax.Derivative looks at it: write it "
+            "with jax.numpy, or give it a jax.custom_jvp"
         ) from error
 
 
