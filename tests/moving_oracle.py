@@ -1,10 +1,10 @@
-"""A second solver to compare with where delays move, vanish or are tiny: collocation in plain NumPy, sharing nothing with
-lagrax.
+"""A second solver to compare with where delays move, vanish, are tiny, of the derivative or spread over the past: collocation
+in plain NumPy, sharing nothing with lagrax.
 
 Steps are short and of fixed length. On each the solution is a polynomial whose slopes at the Gauss points are those of the
 equation, found by repetition; a delay that looks into the step itself needs nothing special. A step on which a delay looks
 at a kink is shortened until it ends there, by root finding on its length. Gauss points lie inside the step: from which side
-of a jump a value is taken is never a question.
+of a jump a value is taken is never a question. Integrals are taken by Gauss's rule between all kinks.
 """
 
 import dataclasses
@@ -29,8 +29,21 @@ CLOSE = 1e-9
 """Times that differ by less may be taken for one."""
 
 
+QUADRATURE = np.polynomial.legendre.leggauss(16)
+"""The rule by which integrals are taken between two kinks, or edges."""
+
+
 class TooManyKinks(Exception):
     pass
+
+
+@dataclasses.dataclass(frozen=True)
+class Sum:
+    """`∫ kernel(s) of(t - s, y(t - s)) ds` over the stretches between some `edges`, in order; `of` is as large as the state."""
+
+    edges: np.ndarray
+    kernel: Callable
+    of: Callable
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +51,9 @@ class Equation:
     """`y'(t) = field(t, y, delayed, on)` after t0, `y = history(t, on)` before it.
 
     All functions are called with several times at once: `looked_up(t, y)` gives a row of times for each, and `delayed[i]`
-    has a row of states for each. `on` says of each of `jump_ts` whether it is over.
+    has a row of states for each, of derivatives where `slopes` says so, with those of the `sums` behind. The first
+    `len(slopes)` times are those of delays; at others, the ends of integrals, only kinks are looked for. `on` says of each
+    of `jump_ts` whether it is over.
     """
 
     field: Callable
@@ -48,6 +63,9 @@ class Equation:
     t0: float
     t1: float
     jump_ts: np.ndarray
+    slopes: np.ndarray
+    history_slope: Callable | None = None
+    sums: tuple[Sum, ...] = ()
 
 
 class Solved:
@@ -60,6 +78,7 @@ class Solved:
         self.pieces = np.zeros((64, POINTS + 1, len(equation.y0)))
         jumps = [t for t in equation.jump_ts if t < equation.t0]
         self.kinks = {equation.t0: -1} | dict.fromkeys(jumps, -1)
+        self.guess = (equation.t0, 0.0, np.zeros((POINTS + 1, len(equation.y0))))
 
     def put(self, start: float, end: float, piece: np.ndarray) -> None:
         """Writes a step down behind the last one that was kept; `count` says that it is kept."""
@@ -79,10 +98,42 @@ class Solved:
         value = pieces[..., POINTS, :]
         for k in range(POINTS - 1, -1, -1):
             value = value * theta + pieces[..., k, :]
+        return self._or_history(value, times, self.equation.history)
+
+    def slope(self, times: np.ndarray) -> np.ndarray:
+        """Its derivative."""
+        number = np.maximum(np.searchsorted(self.starts[: self.count + 1], times, side="right") - 1, 0)
+        theta = (times - self.starts[number]) / self.lengths[number]
+        powers = np.arange(1, POINTS + 1) * theta[..., None] ** np.arange(POINTS)
+        value = np.einsum("...p,...pd->...d", powers, self.pieces[number][..., 1:, :]) / self.lengths[number][..., None]
+        return self._or_history(value, times, self.equation.history_slope)
+
+    def _or_history(self, value, times, history):
         early = times < self.equation.t0
         if np.any(early):
-            value[early] = self.equation.history(times[early], times[early][:, None] >= self.equation.jump_ts)
+            value[early] = history(times[early], times[early][:, None] >= self.equation.jump_ts)
         return value
+
+    def integral(self, one: Sum, times: np.ndarray) -> np.ndarray:
+        """An integral of the solution, seen from several times."""
+        edges = times[:, None] - one.edges[::-1]
+        low, high = edges[:, :1], edges[:, -1:]
+        kinks = np.array(sorted(kink for kink in self.kinks if np.min(low) < kink < np.max(high)))
+        edges = np.sort(np.concatenate([edges, np.clip(kinks, low, high)], axis=1), axis=1)
+        (points, factors), halves = QUADRATURE, np.diff(edges)[..., None] / 2
+        u = edges[:, :-1, None] + halves * (1 + points)
+        weights = halves * factors * one.kernel(times[:, None, None] - u)
+        return np.einsum("...sp,...spd->...d", weights, one.of(u, self(u)))
+
+    def delayed(self, times: np.ndarray, states: np.ndarray) -> np.ndarray:
+        """What the field looks at, from several times with the states there."""
+        equation = self.equation
+        seen = equation.looked_up(times, states)
+        slopes = np.flatnonzero(equation.slopes)
+        delayed = self(seen[:, : len(equation.slopes)])
+        if len(slopes):
+            delayed[:, slopes] = self.slope(seen[:, slopes])
+        return np.concatenate([delayed, *(self.integral(one, times)[:, None] for one in equation.sums)], axis=1)
 
 
 def solve(equation: Equation, longest: float = 0.05) -> Solved:
@@ -99,17 +150,20 @@ def solve(equation: Equation, longest: float = 0.05) -> Solved:
             piece = _step(solved, t, end, y)
         crossings = _crossings(solved, t, end, stop, _settled(piece, t, end))
         if crossings:
-            end, kink = min((_locate(solved, t, end, y, crossing) for crossing in crossings), key=lambda found: found[0])
+            found = [(*_locate(solved, t, end, y, crossing), crossing[1]) for crossing in crossings]
+            end, kink, delay = min(found, key=lambda found: found[0])
             end = stop if end > stop - CLOSE else end
             piece = _settled(_step(solved, t, end, y), t, end)
             if kink is not None:
-                solved.kinks[end] = solved.kinks[kink] + 1
+                is_slope = delay < len(equation.slopes) and equation.slopes[delay]
+                solved.kinks[end] = max(solved.kinks[kink], 0) if is_slope else solved.kinks[kink] + 1
             if len(solved.kinks) > MOST_KINKS:
                 raise TooManyKinks
         if end == stop < equation.t1:
             solved.kinks[end] = 0  # a kink in y' that was declared
         solved.put(t, end, piece)
         solved.count += 1
+        solved.guess = (t, end - t, piece)
         t, y = end, np.sum(piece, axis=0)
     return solved
 
@@ -126,18 +180,27 @@ def _step(solved: Solved, start: float, end: float, y: np.ndarray) -> np.ndarray
     times = start + h * NODES
     on = times[:, None] >= equation.jump_ts
     on[:] = on[POINTS // 2]
-    piece = np.zeros((POINTS + 1, len(y)))
-    piece[0] = y
+    piece = _continued(solved, start, end, y)
     for _ in range(60):
         states = STATES @ piece
         solved.put(start, end, piece)
-        slopes = equation.field(times, states, solved(equation.looked_up(times, states)), on)
+        slopes = equation.field(times, states, solved.delayed(times, states), on)
         new = np.concatenate([y[None], h * POWERS @ slopes])
         change = np.max(np.abs(new - piece))
         piece = new
         if change <= 1e-13 * (1 + np.max(np.abs(y))):
             return piece
     return None
+
+
+def _continued(solved: Solved, start: float, end: float, y: np.ndarray) -> np.ndarray:
+    """The last step, continued: what to begin with."""
+    before, length, piece = solved.guess
+    slopes = np.zeros((POINTS, len(y)))
+    if end - before < 3 * length:
+        theta = (start - before + (end - start) * NODES) / length
+        slopes = (np.arange(1, POINTS + 1) * theta[:, None] ** np.arange(POINTS)) @ piece[1:] / length
+    return np.concatenate([y[None], (end - start) * POWERS @ slopes])
 
 
 def _looked_up(solved: Solved, start: float, end: float, piece: np.ndarray, theta: np.ndarray) -> np.ndarray:

@@ -232,6 +232,7 @@ def equation(shape: Shape, variables, fixed) -> moving_oracle.Equation:
         t0=fixed["t0"],
         t1=fixed["t1"],
         jump_ts=jump_ts,
+        slopes=np.zeros(len(shape.lags), bool),
     )
 
 

@@ -231,8 +231,9 @@ def start_at(problem: Problem, setup: Setup, view: View, t, y, guesses: Int[Arra
     overlaps = flags(problem)[1]
     if not np.any(overlaps):
         return Start(t, y, field(delayed), links, guesses)
-    # Where the step itself is looked at, from its start, that is y, but moves with the time looked at.
-    moves = (times - lax.stop_gradient(times)).astype(y.dtype)[:, None]
+    # Where the step itself is looked at, from its start, that is y, but moves with how far behind that is looked at.
+    behind = times - t
+    moves = (behind - lax.stop_gradient(behind)).astype(y.dtype)[:, None]
     delayed = jnp.where(plain[:, None], delayed + moves * lax.stop_gradient(field(delayed))[None], delayed)
     if not np.any(reads_slope & overlaps):
         return Start(t, y, field(delayed), links, guesses)
