@@ -15,6 +15,7 @@ from ._lag import Gamma as Gamma
 from ._lag import Integral as Integral
 from ._lag import Lag as Lag
 from ._lag import Uniform as Uniform
+from ._memory_of import memory_of as memory_of
 from ._network._graph import Graph as Graph
 from ._output._dense import DenseSolution as DenseSolution
 from ._output._results import RESULTS as RESULTS

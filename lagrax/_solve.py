@@ -111,46 +111,10 @@ def ddesolve(
     Steps end on every breakpoint, where a kink of the solution reappears one delay later, up to the order of the solver, and
     never exceed the smallest constant delay. Works under `jit`, `vmap` (each lane with its own steps) and `grad`.
     """
-    check_kind(
-        "term", term, DelayTerm, "pass lagrax.DelayTerm(vector_field, delays), or solve an ODE with diffrax.diffeqsolve"
-    )
-    check_kind("solver", solver, dfx.AbstractSolver, "pass a diffrax solver, such as diffrax.Tsit5()")
-    check_kind("saveat", saveat, dfx.SaveAt, "pass diffrax.SaveAt(t1=True), or what else you want")
-    check_kind("stepsize_controller", stepsize_controller, dfx.AbstractStepSizeController, "pass diffrax.PIDController(...)")
-    check_kind("adjoint", adjoint, AbstractAdjoint, "pass one of lagrax's own, such as lagrax.DiscreteAdjoint()")
-    check_lags(term.lags())
-    check_times(t0, t1, dt0, saveat, UNLIMITED if max_steps is None and memory is not None else max_steps)
-    check_jumps(jump_ts)
-    if impulses is not None:
-        check_impulses(impulses, t0, t1)
-    check_steps(solver, stepsize_controller, dt0)
-    if isinstance(history, dfx.Solution):
-        check_continued(history, t0)
-    term = expand(term, t0, t1)
-    if isinstance(term.vector_field, WithIntegrals) and term.vector_field.chains:
-        saveat, event = of_states(saveat, event)
-    rows = rows_of(memory, term, dt0, saveat, event, stepsize_controller, impulses is not None)
-    # Plain floats become arrays here: as they are, each new value would be compiled anew.
-    arrays = with_arrays((term, t0, t1, dt0, args, jump_ts, impulses))
-    past = history if callable(history) else with_arrays(history)
-    state = initial_state(past, y0, arrays[1])
-    term = prepared(arrays[0], state)
-    call = Call(
-        term,
-        *arrays[1:],
-        history=past,
-        state=state,
-        solver=solver,
-        controller=stepsize_controller,
-        adjoint=adjoint.prepared(t0, t1, term.lags()),
-        saveat=saveat,
-        event=event,
-        meter=progress_meter,
-        y0_given=y0 is not None,
-        max_steps=UNLIMITED if max_steps is None else operator.index(max_steps),
-        memory=rows,
-        output=event is not None or adjoint.reads_output or _reads_output(term, t0, t1, saveat),
-    )
+    call = checked_call(
+        term, solver, t0, t1, dt0, history, args, y0, saveat, stepsize_controller, adjoint,
+        jump_ts, impulses, event, max_steps, memory, progress_meter,
+    )  # fmt: skip
     try:
         solution, bad = _solve(call)
     except TypeError as error:
@@ -192,8 +156,65 @@ class Call(eqx.Module):
         return _subs(self.saveat)
 
 
+def checked_call(
+    term, solver, t0, t1, dt0, history, args, y0, saveat, stepsize_controller, adjoint,
+    jump_ts, impulses, event, max_steps, memory, progress_meter,
+) -> Call:  # fmt: skip
+    """The arguments of `ddesolve`, all but `throw`, after all that can be seen to be wrong with them was looked for."""
+    check_kind(
+        "term", term, DelayTerm, "pass lagrax.DelayTerm(vector_field, delays), or solve an ODE with diffrax.diffeqsolve"
+    )
+    check_kind("solver", solver, dfx.AbstractSolver, "pass a diffrax solver, such as diffrax.Tsit5()")
+    check_kind("saveat", saveat, dfx.SaveAt, "pass diffrax.SaveAt(t1=True), or what else you want")
+    check_kind("stepsize_controller", stepsize_controller, dfx.AbstractStepSizeController, "pass diffrax.PIDController(...)")
+    check_kind("adjoint", adjoint, AbstractAdjoint, "pass one of lagrax's own, such as lagrax.DiscreteAdjoint()")
+    check_lags(term.lags())
+    check_times(t0, t1, dt0, saveat, UNLIMITED if max_steps is None and memory is not None else max_steps)
+    check_jumps(jump_ts)
+    if impulses is not None:
+        check_impulses(impulses, t0, t1)
+    check_steps(solver, stepsize_controller, dt0)
+    if isinstance(history, dfx.Solution):
+        check_continued(history, t0)
+    term = expand(term, t0, t1)
+    if isinstance(term.vector_field, WithIntegrals) and term.vector_field.chains:
+        saveat, event = of_states(saveat, event)
+    rows = rows_of(memory, term, dt0, saveat, event, stepsize_controller, impulses is not None)
+    # Plain floats become arrays here: as they are, each new value would be compiled anew.
+    times = with_arrays((t0, t1, dt0, args, jump_ts, impulses))
+    past = history if callable(history) else with_arrays(history)
+    state = initial_state(past, y0, times[0])
+    term = prepared(term, state)
+    return Call(
+        with_arrays(term),
+        *times,
+        history=past,
+        state=state,
+        solver=solver,
+        controller=stepsize_controller,
+        adjoint=adjoint.prepared(t0, t1, term.lags()),
+        saveat=saveat,
+        event=event,
+        meter=progress_meter,
+        y0_given=y0 is not None,
+        max_steps=UNLIMITED if max_steps is None else operator.index(max_steps),
+        memory=rows,
+        output=event is not None or adjoint.reads_output or _reads_output(term, t0, t1, saveat),
+    )
+
+
 @compiled
 def _solve(call: Call) -> tuple[dfx.Solution, Bool[Array, ""]]:
+    problem, setup = laid_out(call)
+    wanted = [jnp.asarray(sub.ts, problem.t0.dtype) for sub in call.subs if sub.ts is not None]
+    trajectory, ys = call.adjoint.solve(problem, setup, observed_times(call, problem))
+    observed = jnp.split(ys, list(np.cumsum([len(ts) for ts in wanted])[:-1])) if wanted else []
+    solution = _finish(trajectory, observed, problem, setup, call)
+    return solution, failed(solution.result)
+
+
+def laid_out(call: Call) -> tuple[Problem, Setup]:
+    """The problem with its state laid out flat, and how to integrate it."""
     problem = _make_problem(call)
     keep = Keep(
         output=call.output,
@@ -206,14 +227,13 @@ def _solve(call: Call) -> tuple[dfx.Solution, Bool[Array, ""]]:
     setup = make_setup(call.solver, call.controller, dt0, call.max_steps, directions=directions, meter=call.meter, keep=keep)
     setup = dataclasses.replace(setup, memory=call.memory)
     call.adjoint.check(problem, setup, call.saveat)
-    if call.memory is not None:
-        problem = _with_output(problem, call)
+    return (problem if call.memory is None else _with_output(problem, call)), setup
+
+
+def observed_times(call: Call, problem: Problem) -> Float[Array, " times"]:
+    """All of the `ts` at which something is saved, one list after the other."""
     wanted = [jnp.asarray(sub.ts, problem.t0.dtype) for sub in call.subs if sub.ts is not None]
-    times = jnp.concatenate([jnp.zeros(0, problem.t0.dtype), *wanted])
-    trajectory, ys = call.adjoint.solve(problem, setup, times)
-    observed = jnp.split(ys, list(np.cumsum([len(ts) for ts in wanted])[:-1])) if wanted else []
-    solution = _finish(trajectory, observed, problem, setup, call)
-    return solution, failed(solution.result)
+    return jnp.concatenate([jnp.zeros(0, problem.t0.dtype), *wanted])
 
 
 def _make_problem(call: Call) -> Problem:

@@ -1,5 +1,5 @@
-"""A second solver to compare with where delays move, vanish, are tiny, of the derivative or spread over the past: collocation
-in plain NumPy, sharing nothing with lagrax.
+"""A second solver to compare with where delays move, vanish, are tiny, of the derivative or spread over the past:
+collocation in plain NumPy, sharing nothing with lagrax.
 
 Steps are short and of fixed length. On each the solution is a polynomial whose slopes at the Gauss points are those of the
 equation, found by repetition; a delay that looks into the step itself needs nothing special. A step on which a delay looks
@@ -39,7 +39,7 @@ class TooManyKinks(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Sum:
-    """`∫ kernel(s) of(t - s, y(t - s)) ds` over the stretches between some `edges`, in order; `of` is as large as the state."""
+    """`∫ kernel(s) of(t - s, y(t - s)) ds` over the stretches between some `edges`, `of` as large as the state."""
 
     edges: np.ndarray
     kernel: Callable

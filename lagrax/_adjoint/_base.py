@@ -62,7 +62,7 @@ def without_tangents(trajectory: Trajectory) -> Trajectory:
 
 def is_asked(cotangent: PyTree) -> Bool[Array, ""]:
     """Whether any of the cotangents is not zero."""
-    asked = [jnp.any(leaf != 0) for leaf in jax.tree.leaves(cotangent) if eqx.is_inexact_array(leaf)]
+    asked = [~(jnp.max(jnp.abs(leaf), initial=0) <= 0) for leaf in jax.tree.leaves(cotangent) if eqx.is_inexact_array(leaf)]
     return jnp.any(jnp.stack(asked)) if asked else jnp.array(False)
 
 

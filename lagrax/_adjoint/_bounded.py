@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from .._bytes import check_fits
 from .._planned import empty_output, integrate_bounded, walk_back_bounded
 from .._problem import Problem
 from .._setup import UNLIMITED, Setup
@@ -42,7 +43,9 @@ def _solve_fwd(perturbed, inputs, constants, setup):
         )
     variables, ts = inputs
     recording = dataclasses.replace(setup, keep=dataclasses.replace(setup.keep, record=True))
-    trajectory, ys, snapshots = integrate_bounded(eqx.combine(variables, constants), recording, ts)
+    problem = eqx.combine(variables, constants)
+    check_fits(problem, recording, ts, gradient=True)
+    trajectory, ys, snapshots = integrate_bounded(problem, recording, ts)
     return (without_past(trajectory), ys), (trajectory, snapshots)
 
 

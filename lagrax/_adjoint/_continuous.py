@@ -22,6 +22,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int, PyTree
 
+from .._bytes import check_fits
 from .._check import check_steps
 from .._integrate import integrate
 from .._output._dense import DenseSolution
@@ -73,6 +74,7 @@ class ContinuousAdjoint(AbstractAdjoint):
         self.backward_setup(setup)
 
     def solve(self, problem, setup, ts):
+        check_fits(problem, setup, ts, gradient=False)
         variables, constants = eqx.partition(with_tally(problem, self.tally), eqx.is_inexact_array)
         trajectory, ys = _solve((variables, ts), constants, setup, self.backward_setup(setup))
         message = (

@@ -8,10 +8,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from .._bytes import check_fits
 from .._integrate import integrate, walk_back
 from .._problem import Problem
 from .._setup import Setup
 from .._trajectory import Cotangents, Trajectory
+from .._xla._buffer import LARGE
 from .._xla._kernel import in_one_kernel
 from ._base import AbstractAdjoint, count_evaluations, is_asked, observe, with_tally, without_tangents
 from ._bounded import solve_bounded
@@ -36,6 +38,7 @@ class DiscreteAdjoint(AbstractAdjoint):
     not compute anyway: it pays for a field under `jax.checkpoint`, as `nn.ImageField` is. Implicit solvers do without."""
 
     def solve(self, problem, setup, ts):
+        check_fits(problem, setup, ts, gradient=False)
         if setup.memory is not None:
             return solve_bounded(problem, setup, ts, self.tally)
         setup = dataclasses.replace(setup, keep=dataclasses.replace(setup.keep, slopes=self.keep_stages))
@@ -63,7 +66,9 @@ def _handed_over(trajectory: Trajectory, setup: Setup) -> Trajectory:
 @_solve.def_fwd
 def _solve_fwd(perturbed, variables, constants, setup):
     recording = dataclasses.replace(setup, keep=dataclasses.replace(setup.keep, record=True))
-    trajectory = in_one_kernel(integrate, eqx.combine(variables, constants), recording)
+    problem = eqx.combine(variables, constants)
+    check_fits(problem, recording, jnp.zeros(0), gradient=True)
+    trajectory = in_one_kernel(integrate, problem, recording)
     return _handed_over(trajectory, setup), trajectory
 
 
@@ -80,6 +85,10 @@ def _solve_bwd(trajectory: Trajectory, cotangent: Any, perturbed, variables, con
         t_end=fill(cotangent.t_end, trajectory.t_end),
         asked=is_asked((rows_bar, sources_bar, cotangent.t_end, cotangent.y_end)),
     )
+    if past.rows.nbytes > LARGE:
+        # If nothing is asked, no step is walked back. Without this XLA could look whether anything is while cotangents are
+        # already being added to those of the rows, and would copy them for it.
+        trajectory = dataclasses.replace(trajectory, count=jnp.where(bars.asked, trajectory.count, 0))
     total, evaluations = walk_back(trajectory, bars, eqx.combine(variables, constants), perturbed, setup)
     problem_bar = eqx.combine(total, jax.tree.map(jnp.zeros_like, variables))
     return count_evaluations(problem_bar, evaluations)

@@ -4,6 +4,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from .._bytes import check_fits
 from .._integrate import integrate
 from .._output._results import failed
 from .._planned import integrate_bounded
@@ -27,6 +28,7 @@ class ForwardMode(AbstractAdjoint):
             )
 
     def solve(self, problem, setup, ts):
+        check_fits(problem, setup, ts, gradient=False)
         if setup.memory is not None:
             trajectory, ys, _ = integrate_bounded(problem, setup, ts)
             trajectory = without_tangents(without_past(trajectory))
