@@ -78,7 +78,7 @@ def integrate(problem: Problem, setup: Setup) -> Trajectory:
     unfinished = (carry.t < problem.t1) & (carry.result == RESULTS.successful)
     return Trajectory(
         past=carry.past,
-        record=carry.record,
+        record=_completed(carry, sources, problem, setup),
         sources=sources,
         t_end=carry.t,
         y_end=carry.y,
@@ -98,6 +98,16 @@ def _inside(carry: Carry, setup: Setup) -> Bool[Array, ""]:
 def _able(carry: Carry, setup: Setup) -> Bool[Array, ""]:
     """Whether nothing forbids another attempt."""
     return (carry.result == RESULTS.successful) & (carry.attempts < setup.max_steps)
+
+
+def _completed(carry: Carry, sources: Sources, problem: Problem, setup: Setup) -> Record | None:
+    """The record. A breakpoint at which an event stopped the solve was not passed, but moves the last step's end as others
+    do (`_enter`)."""
+    if carry.record is None or problem.events is None:
+        return carry.record
+    _, depends_on = pass_breakpoint(sources, problem, deepest_level(setup.method.order, problem.delays.size))
+    last = jnp.maximum(carry.past.count - 1, 0)
+    return carry.record.with_dependence(last, depends_on, carry.arrived & (carry.t < problem.t1))
 
 
 def _evaluations(carry: Carry, sources: Sources, setup: Setup) -> Int[Array, ""]:
@@ -135,7 +145,8 @@ def _start(problem: Problem, setup: Setup) -> Carry:
 
 
 def _empty_record(problem: Problem, setup: Setup) -> Record:
-    method, steps, n = setup.method, setup.max_steps, problem.delays.size
+    method, n = setup.method, problem.delays.size
+    steps = setup.max_steps + 1  # as many as there are rows
     links = jnp.zeros((steps, len(method.nodes) * n + n + 1), jnp.int32)
     if not setup.keep.slopes or method.implicit:
         return Record(links, None, n)
