@@ -19,7 +19,10 @@ INITIAL_FUNCTION = -1
 
 
 class Past(eqx.Module):
-    """The accepted steps. Memory beyond `count` holds zeros, and start times of ∞."""
+    """The accepted steps. Memory beyond `count` holds zeros, and start times of ∞.
+
+    There is one row more than steps: a lane of a batch that has used them all writes there while it waits for others.
+    """
 
     rows: Inexact[Array, "rows row"]
     starts: Float[Array, " starts"]
@@ -59,14 +62,15 @@ class Past(eqx.Module):
 
 
 def empty_past(size: int, method: Method, problem: Problem, spare: int = 0) -> Past:
-    """Room for `size` steps, and `spare` start times beyond them.
+    """Room for `size` steps and one that is not kept, and `spare` start times beyond them.
 
     Zeros, so that no derivative of a branch not taken is NaN; the start of a row not written is ∞: it is never entered.
     """
     width = 2 + (len(method.dense) + 1) * problem.y0.size
+    # Without the last one, a write beyond the end would be moved back by XLA, over the last step.
     zero = jnp.zeros((), jnp.int32)
     return Past(
-        rows=jnp.zeros((size, width), jnp.promote_types(problem.t0.dtype, problem.y0.dtype)),
+        rows=jnp.zeros((size + 1, width), jnp.promote_types(problem.t0.dtype, problem.y0.dtype)),
         starts=jnp.full(size + spare, jnp.inf, problem.t0.dtype),
         count=zero,
         last=zero,

@@ -354,7 +354,9 @@ def _finish(
             times: Array = sub.ts
             valid = jnp.all(times[1:] >= times[:-1]) & (times[0] >= problem.t0) & (times[-1] <= problem.t1)
             result = RESULTS.where(valid | failed(result), result, RESULTS.bad_ts)
-    ts, ys = (None, None) if saveat.subs is None else save(saveat, trajectory, observed, t_final, y_final, problem, args)
+    ts, ys = None, None
+    if saveat.subs is not None:
+        ts, ys = save(saveat, trajectory, observed, (t_final, y_final), problem, args, setup.max_steps)
     dense: Any = None
     if saveat.dense:
         given = (call.jump_ts, None if call.impulses is None else call.impulses.ts)

@@ -6,6 +6,7 @@ import diffrax as dfx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optimistix as optx
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import lagrax as lx
@@ -49,6 +50,22 @@ def check(name, field, history):
         assert "xla_cpu_small_call" not in jax.jit(both).lower(placed).as_text(), "XLA cannot split a kernel"
 
 
+def check_events():
+    """A root finder must raise nothing, least of all of lanes that failed: an error in one of two devices is an abort."""
+    event = dfx.Event(lambda t, y, args, **kwargs: y - 0.4, optx.Bisection(1e-9, 1e-9))
+    term = lx.DelayTerm(lambda t, y, z, a: -a * z, 1.0)
+    steps = {"max_steps": 7, "stepsize_controller": dfx.ConstantStepSize(), "throw": False}
+    end = lambda a: lx.ddesolve(term, dfx.Heun(), 0.0, 2.5, 0.1, 1.0, a, event=event, **steps).ts[0]
+    lanes = jax.vmap(jax.value_and_grad(end))
+    a = jnp.array([0.1, 1.0, 1.0, 1.7])
+    mesh = jax.make_mesh((2,), ("lanes",), axis_types=(AxisType.Auto,))
+    split = jax.shard_map(lanes, mesh=mesh, in_specs=LANES, out_specs=LANES, check_vma=False)
+    for found in (jax.jit(lanes)(jax.device_put(a, NamedSharding(mesh, LANES))), jax.jit(split)(a)):
+        np.testing.assert_allclose(found[0], [0.7, 0.6, 0.6, 0.6 / 1.7], rtol=1e-8)
+        np.testing.assert_allclose(found[1], [np.nan, -0.6, -0.6, -0.6 / 1.7**2], rtol=1e-8)
+
+
+check_events()
 check("linear", FIELDS["linear"], lambda a: 1.0)
 if sys.argv[1:] == ["all"]:
     check("flat", FIELDS["flat"], lambda a: 1.0)

@@ -50,18 +50,39 @@ def test_what_goes_wrong_is_told(tmp_path, monkeypatch):
     assert [(line["pair"][0], line["verdict"]) for line in lines] == [(0, "same"), (1, "abort"), (2, "hang"), (3, "same")]
 
 
+class Told:
+    """A child whose programs without kernels have given these numbers."""
+
+    def __init__(self, reference: Outcome, *others: Outcome, throw: bool = False):
+        self.case = dataclasses.replace(draw(0), precision="64", throw=throw)
+        self.reference = lambda name, outcome: reference
+        self.varied = lambda name, outcome: iter(others)
+
+
 def test_what_differs_is_told():
-    case = dataclasses.replace(draw(0), precision="64", solver="Euler", controller="constant")
     counts = {"num_steps": np.array(3), "result": np.array(0)}
     numbers = lambda *ys, counts=counts: Outcome(value={"ys": np.array(ys), "counts": counts}, kernels=1)
-    told = lambda one, other: verdict(case, one, other, double=True)["verdict"]
+    told = lambda one, *others, throw=False: verdict(Told(*others, throw=throw), "solve", one, double=True)["verdict"]
     assert told(numbers(1.0, np.inf), numbers(1.0 + 1e-10, np.inf)) == "same"
     assert told(numbers(1.0, 2.0), numbers(1.0 + 1e-8, 2.0)) == "different"
     assert told(numbers(1.0, np.nan), numbers(1.0, 2.0)) == "different"
-    assert told(numbers(1.0), numbers(1.0, counts=counts | {"result": np.array(1)})) == "different"
-    assert told(Outcome(error="JaxRuntimeError: no"), numbers(1.0)) == "failed"
-    assert told(numbers(1.0), Outcome(error="ValueError: no")) == "failed"
-    assert told(Outcome(error="ValueError: one"), Outcome(error="ValueError: other")) == "failed alike"
+    failed = counts | {"result": np.array(1)}
+    assert told(numbers(1.0), numbers(1.0, counts=failed)) == "different"
+    no = Outcome(error="JaxRuntimeError: no")
+    assert told(no, numbers(1.0)) == "failed" and told(numbers(1.0), no) == "failed" and told(no, no) == "failed"
+    assert told(no, Outcome(error="JaxRuntimeError: never"), throw=True) == "failed alike"
+    assert told(no, Outcome(error="ValueError: no"), throw=True) == "failed"
+
+
+def test_what_rounding_decides_is_told():
+    """As far apart as programs without kernels are among themselves, in every array, is not the kernel's doing."""
+    numbers = lambda y, t: Outcome(value={"ys": np.array(y), "ts": np.array(t)}, kernels=1)
+    told = lambda one, *others: verdict(Told(*others), "solve", one, double=True)
+    plain, other = numbers(1.0, 0.5), numbers(1.0 + 2e-6, 0.5)
+    assert told(numbers(1.0 - 1e-6, 0.5), plain, plain, other)["verdict"] == "sensitive"
+    assert told(numbers(1.0 + 3e-5, 0.5), plain, plain, other)["verdict"] == "different"
+    assert told(numbers(1.0 + 1e-6, 0.5 + 1e-6), plain, plain, other)["verdict"] == "different"
+    assert told(numbers(1.0 + 1e-10, 0.5), plain, other)["verdict"] == "same"
 
 
 def test_names_are_those_of_the_transformations():

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import lagrax as lx
+from lagrax._xla import _kernel
 
 from .problems import hutchinson, mackey_glass
 
@@ -56,6 +57,25 @@ def test_vmap_over_delays_has_own_steps():
     np.testing.assert_allclose(sol.ys[:, 0], [s.ys[0] for s in alone], rtol=1e-9)
     np.testing.assert_array_equal(sol.stats["num_steps"], [s.stats["num_steps"] for s in alone])
     assert len(set(sol.stats["num_steps"].tolist())) == 3
+
+
+def test_a_lane_that_has_used_all_steps_waits_for_others(monkeypatch):
+    """Lane 0 takes its 20 steps in one segment, while the others wait for the next one; then it waits for them, with no
+    room for another step."""
+    monkeypatch.setattr(_kernel, "AVAILABLE", False)
+    saveat, fixed = dfx.SaveAt(ts=jnp.linspace(0.05, 1.99, 9)), dfx.ConstantStepSize()
+
+    def states(tau, max_steps):
+        term, options = lx.DelayTerm(lambda t, y, z, args: -z, tau), {"stepsize_controller": fixed, "saveat": saveat}
+        return lx.ddesolve(term, dfx.Heun(), 0.0, 2.0, 0.1, jnp.cos, max_steps=max_steps, **options).ys
+
+    both = lambda tau, max_steps: (states(tau, max_steps), jax.grad(lambda tau: jnp.sum(states(tau, max_steps)))(tau))
+    delays = jnp.array([2.5, 0.4])
+    found = jax.jit(jax.vmap(lambda tau: both(tau, 20)))(delays)
+    alone = jax.jit(lambda tau: both(tau, 40))
+    for i, tau in enumerate(delays):
+        for lane, expected in zip(found, alone(tau), strict=True):
+            np.testing.assert_allclose(lane[i], expected, rtol=1e-12)
 
 
 def test_batch_in_the_state_shares_steps():

@@ -317,3 +317,36 @@ def test_events_on_the_edges_of_steps(root):
     assert 0.9 < later.ts[0] <= 1.0
     breakpoint = solve(event=dfx.Event(lambda t, y, args, **kwargs: t - 1, root))
     np.testing.assert_allclose(breakpoint.ts[0], 1.0, atol=1e-9)
+
+
+def test_an_event_at_a_breakpoint_moves_with_it():
+    """y' = -y(t - τ) from 1 stops at the end of a step, which is the breakpoint τ: (τ, 1 - τ)."""
+
+    def end(tau):
+        event = dfx.Event(lambda t, y, args, **kwargs: y < 0.31)
+        fixed = {"solver": dfx.Heun(), "dt0": 0.1, "stepsize_controller": dfx.ConstantStepSize(), "max_steps": 32}
+        stopped = solve(delay=tau, event=event, **fixed)
+        return jnp.stack([stopped.ts[0], stopped.ys[0]])
+
+    np.testing.assert_allclose(end(0.7), [0.7, 0.3], atol=1e-14)
+    np.testing.assert_allclose(jax.jit(jax.jacrev(end))(0.7), [1.0, -1.0], atol=1e-14)
+
+
+def test_a_located_event_raises_nothing_that_was_not_asked_for():
+    """Of a solve that fails, of a cotangent that is NaN, and of a condition without a slope: NaN, and no error."""
+
+    def end(a, condition, adjoint):
+        event = dfx.Event(lambda t, y, args, **kwargs: condition(y - 0.5), optx.Bisection(1e-9, 1e-9))
+        fixed = {"solver": dfx.Heun(), "dt0": 0.1, "stepsize_controller": dfx.ConstantStepSize()}
+        field = lambda t, y, z, args: -args * jnp.where(args > 5, jnp.nan, z)
+        return solve(field, args=a, event=event, throw=False, max_steps=32, adjoint=adjoint, **fixed).ts[0]
+
+    weighted = lambda a, weight: weight * end(a, lambda y: y, lx.DiscreteAdjoint())
+    rates, weights = jnp.array([2.0, 9.0, 2.0]), jnp.array([1.0, 1.0, jnp.nan])
+    times, slopes = jax.jit(jax.vmap(jax.value_and_grad(weighted)))(rates, weights)
+    np.testing.assert_allclose(times, [0.25, 0.0, np.nan], atol=1e-8)
+    np.testing.assert_allclose(slopes, [-0.125, np.nan, np.nan], atol=1e-8)
+    forwards = jax.jit(jax.vmap(jax.jacfwd(lambda a: end(a, lambda y: y, lx.ForwardMode()))))
+    np.testing.assert_allclose(forwards(rates[:2]), [-0.125, np.nan], atol=1e-8)
+    switch = jax.value_and_grad(lambda a: end(a, lambda y: jnp.where(y > 0, 1.0, -1.0), lx.DiscreteAdjoint()))
+    np.testing.assert_allclose(jax.jit(switch)(2.0), [0.25, np.nan], atol=1e-8)

@@ -10,7 +10,9 @@ from jax import lax
 from jaxtyping import Array, Bool, PyTree
 
 from .._past import evaluate, row_start, split_rows
+from .._xla._closure import with_closure
 from ._results import RESULTS
+from ._root import Bracket, find_root
 
 
 def event_values(conditions: PyTree, t, y: PyTree, args: PyTree) -> PyTree[Array]:
@@ -72,16 +74,9 @@ def locate_event(event: dfx.Event, problem, args, trajectory):
         numbers = [(hit, value) for hit, value in zip(mask, values, strict=True) if value.dtype != jnp.bool_]
         return sum((jnp.where(hit, value.astype(t.dtype), 0) for hit, value in numbers), jnp.zeros_like(t))
 
-    before, after = condition(lower), condition(upper)
-    crosses = (trajectory.count > 0) & (jnp.sign(before) * jnp.sign(after) < 0)
-    # A finder is given something to find in any case. Its guess is where a line between both ends crosses zero: from the
-    # end itself, Newton's method fails if the slope there is zero.
-    residual = lambda t, _: jnp.where(crosses, condition(t), t - (lower + upper) / 2)
-    share = jnp.where(crosses, before / jnp.where(crosses, before - after, 1), 0.5)
-    guess = lax.stop_gradient(lower + share * (upper - lower))
-    bounds = {"lower": lower, "upper": upper}
-    found: optx.Solution = optx.root_find(residual, event.root_finder, guess, options=bounds, throw=False)
-    lost = crosses & (found.result != optx.RESULTS.successful)
-    result = RESULTS.where(lost, RESULTS.promote(found.result), result)
-    t = jnp.where(crosses, found.value, t_end)
+    bracket = Bracket(*lax.stop_gradient((lower, upper, condition(lower), condition(upper))))
+    crosses = (trajectory.count > 0) & bracket.holds
+    t, search = find_root(with_closure(condition, upper), bracket, event.root_finder)
+    result = RESULTS.where(crosses & (search != optx.RESULTS.successful), RESULTS.promote(search), result)
+    t = jnp.where(crosses, t, t_end)
     return t, jnp.where(crosses, state(t), y_end), result

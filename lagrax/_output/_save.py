@@ -19,19 +19,19 @@ def save(
     saveat: dfx.SaveAt,
     trajectory: Trajectory,
     observed: list[Inexact[Array, "_ _"]],
-    t_final: Float[Array, ""],
-    y_final: Inexact[Array, " d"],
+    final: tuple[Float[Array, ""], Inexact[Array, " d"]],
     problem: Problem,
     args: PyTree,
+    max_steps: int,
 ) -> tuple[PyTree, PyTree]:
     """(ts, ys) with the structure of `saveat.subs`; places that the solution did not reach hold infinity, as in diffrax.
 
-    `observed` holds the states at the `ts` of each of the subs that has any.
+    `observed` holds the states at the `ts` of each of the subs that has any, `final` time and state at the end.
     """
     states = iter(observed)
     is_sub = lambda x: isinstance(x, dfx.SubSaveAt)
     saved = jax.tree.map(
-        lambda sub: _save_sub(sub, trajectory, states, t_final, y_final, problem, args), saveat.subs, is_leaf=is_sub
+        lambda sub: _save_sub(sub, trajectory, states, final, problem, args, max_steps), saveat.subs, is_leaf=is_sub
     )
     is_pair = lambda x: isinstance(x, tuple) and len(x) == 2 and isinstance(x[0], jax.Array)
     return (
@@ -40,10 +40,10 @@ def save(
     )
 
 
-def _save_sub(sub: dfx.SubSaveAt, trajectory, states: Iterator, t_final, y_final, problem, args):
+def _save_sub(sub: dfx.SubSaveAt, trajectory, states: Iterator, final, problem, args, max_steps: int):
+    parts, (t_final, y_final) = [], final
     if sub.ts is not None and problem.output is not None:
         return _save_outputs(sub, trajectory, next(states), t_final, y_final, problem, args)
-    parts = []
     if sub.t0:
         parts.append((problem.t0[None], _first(trajectory, problem)[None]))
     if sub.ts is not None:
@@ -57,7 +57,7 @@ def _save_sub(sub: dfx.SubSaveAt, trajectory, states: Iterator, t_final, y_final
         # observation and not on t1, even if the two are equal.
         parts.append((ts, ys + lax.stop_gradient(jnp.where((ts == t_final)[:, None], y_final[None] - ys, 0))))
     if sub.steps:
-        parts.append(_every(sub.steps, trajectory, t_final, y_final))
+        parts.append(_every(sub.steps, max_steps, trajectory, t_final, y_final))
     if sub.t1 and sub.steps != 1:
         parts.append((t_final[None], y_final[None]))
     ts = jnp.concatenate([t for t, _ in parts])
@@ -103,11 +103,11 @@ def _first(trajectory: Trajectory, problem: Problem) -> Inexact[Array, " d"]:
     return jnp.where(trajectory.count > 0, kicked, trajectory.y_end)
 
 
-def _every(n: int, trajectory: Trajectory, t_final, y_final):
+def _every(n: int, max_steps: int, trajectory: Trajectory, t_final, y_final):
     """The end of every n-th accepted step."""
     assert trajectory.past is not None, "steps are kept where they are to be saved"
     rows, count = trajectory.past.rows, trajectory.count
-    ends = jnp.arange(n, len(rows) + 1, n, dtype=jnp.int32)
+    ends = jnp.arange(n, max_steps + 1, n, dtype=jnp.int32)
     last = ends == count
     following = rows.at[ends].get(mode="clip")
     ts = jnp.where(ends <= count, jnp.where(last, t_final, row_start(following)), jnp.inf)

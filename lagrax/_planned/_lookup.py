@@ -42,8 +42,12 @@ def find_rows(
 
     `starts` are the start times of the rows from `pointers` on; `last` is the last row written that is not of length zero.
     """
+    # A step that ends where the window does sees the row before: the last one of the window may be of length zero, as where
+    # breakpoints coincide, and has no slope then. (One that starts there has length zero itself, and goes on.)
+    edge = starts[:, -1]
+    upper = jnp.where(queries[0] < edge, jnp.minimum(sides.upper, edge), sides.upper)
     queries = jnp.maximum(queries, sides.lower[None])
-    inside = (starts[None] <= queries[..., None]) & (starts < sides.upper[:, None])[None]
+    inside = (starts[None] <= queries[..., None]) & (starts < upper[:, None])[None]
     found = pointers[None] + jnp.sum(inside, axis=-1, dtype=jnp.int32) - 1
     return jnp.where(sides.initial[None], INITIAL_FUNCTION, _in_piece(jnp.clip(found, 0, last), sides))
 

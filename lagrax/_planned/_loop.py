@@ -72,7 +72,7 @@ def integrate(problem: Problem, setup: Setup) -> Trajectory:
     unfinished = (carry.t < problem.t1) & (carry.result == RESULTS.successful)
     return Trajectory(
         past=carry.past,
-        record=carry.record,
+        record=_completed(carry, sources, problem, setup),
         sources=sources,
         t_end=carry.t,
         y_end=carry.y,
@@ -108,6 +108,16 @@ def _able(carry: Carry, setup: Setup) -> Bool[Array, ""]:
     """Whether nothing forbids another attempt."""
     able = (carry.result == RESULTS.successful) & (carry.attempts < setup.max_steps)
     return able if carry.observed is None else able & (carry.past.count < carry.observed.limit)
+
+
+def _completed(carry: Carry, sources: Sources, problem: Problem, setup: Setup) -> Any:
+    """The record. A breakpoint at which an event stopped the solve was not passed, but moves the last step's end as others
+    do (`_enter`)."""
+    if not isinstance(carry.record, Record) or problem.events is None:
+        return carry.record
+    _, depends_on = pass_breakpoint(sources, problem, deepest_level(setup.method.order, problem.delays.size))
+    last = jnp.maximum(carry.past.count - 1, 0)
+    return carry.record.with_dependence(last, depends_on, carry.arrived & (carry.t < problem.t1))
 
 
 def evaluations_of(carry: Carry, sources: Sources, setup: Setup) -> Int[Array, ""]:
@@ -151,7 +161,8 @@ def _empty_past(problem: Problem, setup: Setup) -> Past | Ring:
 
 
 def _empty_record(problem: Problem, setup: Setup) -> Record | Ends:
-    method, steps, n = setup.method, setup.max_steps, problem.delays.size
+    method, n = setup.method, problem.delays.size
+    steps = setup.max_steps + 1  # as many as there are rows
     if setup.memory is not None:
         return Ends(jnp.zeros((setup.room, n + 1), jnp.int32))
     links = jnp.zeros((steps, len(method.nodes) * n + n + 1), jnp.int32)

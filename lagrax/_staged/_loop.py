@@ -106,7 +106,7 @@ def _begin(problem: Problem, setup: Setup) -> Carry:
         pending=jnp.zeros_like(past.rows[0]),
         sources=sources,
         entry=sources.read(sources.start),
-        record=empty_record(problem, setup.method, setup.max_steps) if setup.keep.record else None,
+        record=empty_record(problem, setup.method, setup.max_steps + 1) if setup.keep.record else None,
         target=target,
         clip=jnp.full_like(target, jnp.inf),
         fresh=jnp.array(True),

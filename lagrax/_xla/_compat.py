@@ -8,5 +8,6 @@ from equinox.internal import nondifferentiable as nondifferentiable
 from equinox.internal import nondifferentiable_backward as nondifferentiable_backward
 from equinox.internal import unvmap_any as unvmap_any
 from equinox.internal import unvmap_max as unvmap_max
+from equinox.internal import while_loop as while_loop
 from jaxlib.mlir.dialects import func as func
 from jaxlib.mlir.dialects import stablehlo as stablehlo

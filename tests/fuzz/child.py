@@ -37,7 +37,7 @@ def main(jobs: str, results: str) -> None:
             continue
         with np.errstate(all="ignore"):
             outcome = child.run(name)
-            said = verdict(child.case, outcome, child.reference(name, outcome), task["double"])
+            said = verdict(child, name, outcome, task["double"])
         times = {"seconds": round(time.perf_counter() - began[0], 2), "cpu": round(time.process_time() - began[1], 2)}
         _write(results, {"done": [seed, name], **said, **times})
 

@@ -5,34 +5,45 @@ from typing import Any
 import jax
 import numpy as np
 
-from .fields import Case
-from .transforms import Outcome
+from .transforms import Child, Outcome
 
 DOUBLE, SINGLE = 1e-9, 2e-4
 """How far numbers may be apart, relative to the largest of their array, or to 1 if that is less."""
+SPREAD = 10
+"""Or by how many times as much as rounding alone makes them."""
 
 
-def verdict(case: Case, outcome: Outcome, reference: Outcome | None, double: bool) -> dict[str, Any]:
+def verdict(child: Child, name: str, outcome: Outcome, double: bool) -> dict[str, Any]:
     """What there is to say about a pair."""
     said: dict[str, Any] = {"kernels": outcome.kernels, "compiled": outcome.compiled}
+    reference, case = child.reference(name, outcome), child.case
     if outcome.error or (reference is not None and reference.error):
         other = None if reference is None else reference.error
-        alike = bool(other) and _kind(outcome.error) == _kind(other)
+        # Nothing but a solve that is to raise may.
+        alike = bool(other) and _kind(outcome.error) == _kind(other) and case.throw
         return {**said, "verdict": "failed alike" if alike else "failed", "error": outcome.error, "without": other}
     if reference is None:
         return {**said, "verdict": "no kernel"}
     limit = DOUBLE if double and case.precision == "64" else SINGLE
-    distance, where = _distance(outcome.value, reference.value)
+    distances = _distances(outcome.value, reference.value)
+    where, distance = max(distances.items(), key=lambda item: item[1])
+    said |= {"verdict": "same", "distance": distance, "where": where if distance else ""}
+    if distance > limit:
+        # The solve may be such that rounding decides: then it decides among programs without kernels, too.
+        spread = _spread(child, name, outcome, reference)
+        alike = all(distances[key] <= max(limit, SPREAD * spread[key]) for key in distances)
+        said |= {"verdict": "sensitive" if alike else "different", "spread": spread[where]}
     steps = _steps(outcome.value) == _steps(reference.value)
-    if not steps or (case.implicit and case.adaptive):
-        # Rounding decided about a step, or about an iteration of a root finder.
-        limit = max(limit, 1e-3)
-    if case.adaptive and case.output in ("steps", "a function"):
-        # Where a step ends is decided by an error estimate, a small difference of large numbers.
-        limit = max(limit, 1e-7)
-    kind = "same" if distance <= limit else "different"
-    said |= {"verdict": kind, "distance": distance, "where": where, "same steps": steps}
-    return {**said, "largest": _largest(reference.value), "solved": _solved(reference.value)}
+    return {**said, "same steps": steps, "largest": _largest(reference.value), "solved": _solved(reference.value)}
+
+
+def _spread(child: Child, name: str, outcome: Outcome, reference: Outcome) -> dict[str, float]:
+    """How far each array is from itself, computed without kernels in other ways."""
+    spread = dict.fromkeys(_distances(reference.value, reference.value), 0.0)
+    for other in child.varied(name, outcome):
+        for key, distance in _distances(other.value, reference.value).items():
+            spread[key] = max(spread[key], distance)
+    return spread
 
 
 def _kind(error: str) -> str:
@@ -55,15 +66,10 @@ def _largest(value: Any) -> float:
     return max((float(np.max(np.abs(x), where=np.isfinite(x), initial=0.0)) for x in numbers), default=0.0)
 
 
-def _distance(one: Any, other: Any) -> tuple[float, str]:
-    """(The largest distance of two trees of arrays, in which array.)"""
-    worst, place = 0.0, ""
+def _distances(one: Any, other: Any) -> dict[str, float]:
+    """How far the arrays of two trees are apart."""
     pairs = zip(jax.tree_util.tree_leaves_with_path(one), jax.tree.leaves(other), strict=True)
-    for (path, x), y in pairs:
-        distance = _apart(np.asarray(x), np.asarray(y))
-        if distance > worst:
-            worst, place = distance, jax.tree_util.keystr(path)
-    return worst, place
+    return {jax.tree_util.keystr(path): _apart(np.asarray(x), np.asarray(y)) for (path, x), y in pairs}
 
 
 def _apart(x: np.ndarray, y: np.ndarray) -> float:

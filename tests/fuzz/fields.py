@@ -74,6 +74,12 @@ class Case:
         return self.controller not in ("constant", "listed")
 
     @property
+    def narrow(self) -> bool:
+        """Whether numbers are rounded on the way: JAX then rounds tangents in forward mode, and cotangents in reverse mode,
+        so that the two differ by as much."""
+        return any(word in self.source for word in ("reduce_precision", "float16", "float32"))
+
+    @property
     def implicit(self) -> bool:
         return self.solver.startswith("Kvaerno")
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from .fields import double_precision
 
 NAMES = ("solve", "without jit", "grad", "vmap", "vmap of grad", "jacfwd", "hessian", "shard_map", "sharded inputs")
-GOOD = ("same", "no kernel", "failed alike", "skipped")
+GOOD = ("same", "sensitive", "no kernel", "failed alike", "skipped")
 PER_CHILD = 20
 """Fields that one process works through."""
 

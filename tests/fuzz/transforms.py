@@ -1,7 +1,7 @@
 """One pair of a field and a transformation: computed as it comes, and once more without any kernel, lane by lane."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import equinox as eqx
@@ -28,6 +28,10 @@ FEW_OPTIMISATIONS = {
 """For what contains no kernel. Its numbers are the same, and it cannot do what XLA does to a kernel."""
 FEWER_OPTIMISATIONS = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 """What `JAX_DISABLE_MOST_OPTIMIZATIONS` asks for."""
+WAYS = (FEW_OPTIMISATIONS, FEWER_OPTIMISATIONS, None)
+"""Of compiling a program without kernels: the first, and those that ought to give the same numbers."""
+NUDGE = 8
+"""By how many roundings numbers are changed, to see what rounding does."""
 
 
 class Functions:
@@ -64,6 +68,19 @@ def lanes(tree: dict) -> dict:
 
 def lane(tree: dict, i: int) -> dict:
     return jax.tree.map(lambda x: (np.asarray(x) * (1 + 0.03 * i)).astype(x.dtype), tree)
+
+
+def nudged(tree: Any, seed: int) -> Any:
+    """The numbers up or down by a few roundings; seed 0 leaves them alone."""
+    rng = np.random.default_rng(seed)
+
+    def nudge(x):
+        if seed == 0 or not jnp.issubdtype(x.dtype, jnp.inexact):
+            return x
+        by = NUDGE * float(jnp.finfo(x.dtype).eps) * rng.choice([-1.0, 1.0], x.shape)
+        return (np.asarray(x) * (1 + by)).astype(x.dtype)
+
+    return jax.tree.map(nudge, tree)
 
 
 def transformed(name: str, f: Functions, case: Case) -> tuple[Callable, tuple]:
@@ -118,7 +135,8 @@ class Child:
     def __init__(self, case: Case):
         self.case = case
         self.functions: dict[bool, Functions] = {}
-        self.programs: dict[str, Any] = {}
+        self.programs: dict[tuple[str, int], Any] = {}
+        self.way, self.nudge = 0, 0
 
     def functions_with(self, kernels: bool) -> Functions:
         _kernel.AVAILABLE = kernels
@@ -157,12 +175,12 @@ class Child:
         return outcome
 
     def reference(self, name: str, outcome: Outcome) -> Outcome | None:
-        """The same without kernels, or None where there were none: then it is the same program."""
+        """The same without kernels, or None where there were none: then it is the same program, but for lanes."""
         if outcome.error or (outcome.kernels and name in ("jacfwd", "hessian")):
             return self._plain("solve" if name == "without jit" else name)
         if name == "jacfwd":
             return self._backwards()
-        if not outcome.kernels:
+        if not outcome.kernels and name not in ("vmap", "sharded inputs"):
             return None
         gradient = "grad" in name or (name in ("shard_map", "sharded inputs") and self.case.seed % 3 == 0)
         if name in ("solve", "without jit", "grad"):
@@ -171,13 +189,24 @@ class Child:
         failed = next((one for one in each if one.error), None)
         return failed or Outcome(value=jax.tree.map(lambda *x: np.stack(x), *[one.value for one in each]))
 
+    def varied(self, name: str, outcome: Outcome) -> Iterator[Outcome]:
+        """The reference compiled in other ways, and of numbers that are nudged: all of them ought to be the same."""
+        for self.way in range(len(WAYS)):
+            for self.nudge in range(4):
+                if (self.way, self.nudge) == (0, 0):
+                    continue
+                other = self.reference(name, outcome)
+                if other is not None and not other.error:
+                    yield other
+        self.way, self.nudge = 0, 0
+
     def _backwards(self) -> Outcome | None:
         """The gradient in reverse mode, of what the derivative in forward mode is taken of, if it is part of that."""
         f = self.functions_with(False)
         chosen, _ = f.few()
         is_none = lambda x: x is None
         part = jax.tree.map(lambda x, y: None if x is None else y, chosen, f.variables, is_leaf=is_none)
-        if jax.tree.structure(part) != jax.tree.structure(chosen):
+        if self.case.narrow or jax.tree.structure(part) != jax.tree.structure(chosen):
             return None
         both = self._alone(gradient=True)
         if not all(np.all(np.isfinite(x)) for x in jax.tree.leaves(both.value)):
@@ -198,13 +227,13 @@ class Child:
         try:
             f = self.functions_with(False)
             function, inputs = transformed(name, f, self.case)
-            if name not in self.programs:
+            if (name, self.way) not in self.programs:
                 traced = jax.jit(function).trace(*inputs)
                 assert count_kernels(traced.jaxpr) == 0
-                self.programs[name] = traced.lower().compile(FEW_OPTIMISATIONS)
+                self.programs[name, self.way] = traced.lower().compile(WAYS[self.way])
             if i is not None:
                 inputs = (lane(f.variables, i), f.rest)
-            return Outcome(value=_numbers(self.programs[name](*inputs)))
+            return Outcome(value=_numbers(self.programs[name, self.way](*nudged(inputs, self.nudge))))
         except Exception as error:
             return Outcome(error=_told(error))
 
