@@ -1,13 +1,13 @@
-"""Doses: how fast a drug acts on the bone marrow, and how long blood cells take to mature, from the counts of three patients.
+"""Doses: how fast a drug acts on the bone marrow, and how long blood cells mature, from the counts of three patients.
 
     python -m examples.doses
 
-The drug in the blood, c, is kicked by doses. Its effect on dividing cells p comes after a gamma-distributed time, and cells take
-a time τ to mature before they enter the blood, where n is counted; few of them make the others divide faster,
+The drug in the blood, c, is kicked by doses. Its effect on dividing cells p comes after a gamma-distributed time, and cells
+take a time τ to mature before they enter the blood, where n is counted; few of them make the others divide faster,
 
     c' = -k c,        p' = a (n^-f - p (1 + s ∫ γ(u; mean) c(t - u) du)),        n' = b (p(t - τ) - n).
 
-Each patient has a schedule of his own. The mean, τ and the strength s are fitted to noisy counts of all three by Levenberg and
+Each patient has another schedule. The mean, τ and the strength s are fitted to noisy counts of all three by Levenberg and
 Marquardt's method, with the exact derivatives of the solver.
 """
 
@@ -30,7 +30,9 @@ import matplotlib.pyplot as plt  # noqa: E402
 ELIMINATION, DIVISION, TURNOVER, FEEDBACK = 1.2, 0.5, 0.6, 0.3  # per day; the last has no unit
 SHAPE = 3
 NEVER = np.inf
-TIMES = np.array([[0.0, 1.0, 2.0, 3.0, 4.0, NEVER], [0.0, 7.0, 14.0, NEVER, NEVER, NEVER], [0.0, 1.0, 14.0, 15.0, 28.0, 29.0]])
+TIMES = np.array(
+    [[0.0, 1.0, 2.0, 3.0, 4.0, NEVER], [0.0, 7.0, 14.0, NEVER, NEVER, NEVER], [0.0, 1.0, 14.0, 15.0, 28.0, 29.0]]
+)
 SIZES = np.array([[1.0, 1.0, 1.0, 1.0, 1.0, 0.0], [2.0, 2.0, 2.0, 0.0, 0.0, 0.0], [1.5, 1.5, 1.5, 1.5, 1.5, 1.5]])
 DAYS = np.arange(1.0, 41.0, 1.5)
 TRUTH = {"mean": 2.0, "tau": 5.0, "strength": 1.5}
@@ -98,7 +100,7 @@ def draw(data, found):
         axes.set(xlabel="time [days]", xlim=(-1, 40), ylim=(0, None), title=f"patient {i + 1}")
         axes.spines[["top", "right"]].set_visible(False)
     columns[0].set(ylabel="cells in the blood [of normal]")
-    columns[2].legend(frameon=False, fontsize=8, loc="lower right", ncols=2)
+    columns[0].legend(frameon=False, fontsize=8, loc="lower right", ncols=2)
     OUT.mkdir(exist_ok=True)
     figure.savefig(OUT / "patients.png", dpi=150)
     plt.close(figure)

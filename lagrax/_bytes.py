@@ -67,7 +67,7 @@ def check_fits(problem: Problem, setup: Setup, ts: Float[Array, " times"], *, gr
 
 def available() -> int | None:
     """Bytes that are free, on all devices of the default kind; None if nobody knows."""
-    default = jax.config.jax_default_device
+    default: Any = getattr(jax.config, "jax_default_device", None)
     kind = default if isinstance(default, str) else getattr(default, "platform", None)
     devices = jax.local_devices(backend=kind)
     if devices[0].platform == "cpu":

@@ -96,7 +96,7 @@ def ddesolve(
     - `impulses`: [`lagrax.Impulses`][], times at which the state itself is kicked. Differentiable.
     - `event`: a `diffrax.Event` that stops the solve when its condition comes true or crosses zero.
     - `max_steps`: how many steps may be attempted; also the size of the memory for the history. None, with `memory`, for any
-      number of them, in a solve that is not differentiated backwards.
+      number of them, in a solve that is not differentiated backwards. [`lagrax.memory_of`][] says how much memory that is.
     - `memory`: how many steps of the past are kept, rounded up to a power of two; None for all, "auto" where the largest
       delay is known. It must be as many as fit into the largest delay. Then only `t0`, `t1` and `ts` can be saved.
     - `throw`: whether failure raises an error; if not, look at `result` of the solution.
