@@ -120,6 +120,9 @@ def _solve(problem: Problem, setup: Setup, ts, saved: int) -> int:
     if setup.memory is None:
         # What is observed is read when the steps are done.
         rest = max(rest, len(ts) * _past(problem, setup)[1])
+    if problem.network is not None:
+        # XLA copies its past once, before the first step; and what is observed is read from a past laid out as others are.
+        held += setup.max_steps * _past(problem, setup)[1]
     return held + rest + saved * problem.y0.nbytes
 
 
