@@ -1,4 +1,4 @@
-"""Doses: how fast a drug acts on the bone marrow, and how long blood cells take to mature, from counts of three patients.
+"""Doses: how fast a drug acts on the bone marrow, and how long blood cells mature, from the counts of three patients.
 
     python -m examples.doses
 
@@ -7,8 +7,8 @@ take a time τ to mature before they enter the blood, where n is counted; few of
 
     c' = -k c,        p' = a (n^-f - p (1 + s ∫ γ(u; mean) c(t - u) du)),        n' = b (p(t - τ) - n).
 
-Each patient has a schedule of his own. The mean, τ and the strength s are fitted to noisy counts of all three by Levenberg
-and Marquardt's method, with the exact derivatives of the solver.
+Each patient has another schedule. The mean, τ and the strength s are fitted to noisy counts of all three by Levenberg and
+Marquardt's method, with the exact derivatives of the solver.
 """
 
 from pathlib import Path
@@ -100,7 +100,7 @@ def draw(data, found):
         axes.set(xlabel="time [days]", xlim=(-1, 40), ylim=(0, None), title=f"patient {i + 1}")
         axes.spines[["top", "right"]].set_visible(False)
     columns[0].set(ylabel="cells in the blood [of normal]")
-    columns[2].legend(frameon=False, fontsize=8, loc="lower right", ncols=2)
+    columns[0].legend(frameon=False, fontsize=8, loc="lower right", ncols=2)
     OUT.mkdir(exist_ok=True)
     figure.savefig(OUT / "patients.png", dpi=150)
     plt.close(figure)

@@ -67,7 +67,7 @@ def check_fits(problem: Problem, setup: Setup, ts: Float[Array, " times"], *, gr
 
 def available() -> int | None:
     """Bytes that are free, on all devices of the default kind; None if nobody knows."""
-    default = jax.config.jax_default_device  # type: ignore[attr-defined]
+    default: Any = getattr(jax.config, "jax_default_device", None)
     kind = default if isinstance(default, str) else getattr(default, "platform", None)
     devices = jax.local_devices(backend=kind)
     if devices[0].platform == "cpu":
@@ -120,6 +120,9 @@ def _solve(problem: Problem, setup: Setup, ts, saved: int) -> int:
     if setup.memory is None:
         # What is observed is read when the steps are done.
         rest = max(rest, len(ts) * _past(problem, setup)[1])
+    if problem.network is not None:
+        # XLA copies its past once, before the first step; and what is observed is read from a past laid out as others are.
+        held += setup.max_steps * _past(problem, setup)[1]
     return held + rest + saved * problem.y0.nbytes
 
 

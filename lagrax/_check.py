@@ -268,7 +268,8 @@ def check_times(t0: Any, t1: Any, dt0: Any, saveat: dfx.SaveAt, max_steps: Any) 
         )
     if not isinstance(max_steps, int | np.integer) or isinstance(max_steps, bool) or max_steps < 1:
         raise ValueError(
-            f"max_steps = {max_steps!r}, expected a positive integer: the history needs room whose size is known in advance"
+            f"max_steps = {max_steps!r}, expected a positive integer: the history needs room whose size is known in advance "
+            "(None is possible with memory = rows)"
         )
     if saveat.subs is None and not saveat.dense:
         raise ValueError("`saveat` saves nothing, expected at least one of t0, t1, ts, steps or dense: set one")

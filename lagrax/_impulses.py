@@ -75,7 +75,9 @@ def check_impulses(impulses: Any, t0: Any, t1: Any) -> None:
     for path, leaf in jax.tree_util.tree_leaves_with_path(impulses.values):
         if np.shape(leaf)[:1] != (len(ts),):
             where = f"impulses.values{jax.tree_util.keystr(path)}"
-            raise ValueError(f"{where} has shape {np.shape(leaf)}, expected one entry for each of {len(ts)} times")
+            raise ValueError(
+                f"{where} has shape {np.shape(leaf)}, expected one entry for each of {len(ts)} times: pass as many"
+            )
     times, start, end = concrete(jnp.asarray(ts)), concrete(t0), concrete(t1)
     if times is None or times.size == 0:
         return

@@ -32,7 +32,7 @@ def rows_of(memory: Any, term: Any, dt0: Any, saveat: dfx.SaveAt, event: Any, co
     ):
         if wrong:
             raise ValueError(f"got bounded memory with {given}, expected a past that is read once: {remedy}")
-    if memory == "auto":
+    if isinstance(memory, str) and memory == "auto":
         return _automatic(lags, dt0, isinstance(controller, dfx.AbstractAdaptiveStepSizeController))
     if not isinstance(memory, int | np.integer) or isinstance(memory, bool) or memory < 1:
         raise ValueError(f'memory = {memory!r}, expected a number of rows, "auto" or None: pass one of them')

@@ -34,7 +34,7 @@ from ._memory import rows_of
 from ._network._network import network_of
 from ._network._select import prepared
 from ._output._dense import DenseSolution
-from ._output._event import locate_event
+from ._output._event import convert_events, locate_event
 from ._output._results import RESULTS, failed
 from ._output._save import save
 from ._problem import Problem, ravel
@@ -96,7 +96,7 @@ def ddesolve(
     - `impulses`: [`lagrax.Impulses`][], times at which the state itself is kicked. Differentiable.
     - `event`: a `diffrax.Event` that stops the solve when its condition comes true or crosses zero.
     - `max_steps`: how many steps may be attempted; also the size of the memory for the history. None, with `memory`, for any
-      number of them, in a solve that is not differentiated backwards.
+      number of them, in a solve that is not differentiated backwards. [`lagrax.memory_of`][] says how much memory that is.
     - `memory`: how many steps of the past are kept, rounded up to a power of two; None for all, "auto" where the largest
       delay is known. It must be as many as fit into the largest delay. Then only `t0`, `t1` and `ts` can be saved.
     - `throw`: whether failure raises an error; if not, look at `result` of the solution.
@@ -270,7 +270,7 @@ def _make_problem(call: Call) -> Problem:
         t0=t0,
         t1=time(call.t1),
         jump_ts=jump_ts,
-        events=None if call.event is None else _convert_events(call.event, t0, state, args),
+        events=None if call.event is None else convert_events(call.event, t0, state, args),
         history_end=lax.stop_gradient(known_until(call.history, dtype)),
         unravel=unravel,
         delay_structure=structure,
@@ -335,10 +335,6 @@ def _reads_output(term: DelayTerm, t0: Any, t1: Any, saveat: dfx.SaveAt) -> bool
         return True
     start, end, *delays = [float(value) for value in values if value is not None]
     return end - start > min(delays)
-
-
-def _convert_events(event: dfx.Event, t: Float[Array, ""], state: PyTree, args: PyTree) -> PyTree:
-    return jax.tree.map(lambda f: with_closure(f, t, state, args), event.cond_fn, is_leaf=callable)
 
 
 def _finish(

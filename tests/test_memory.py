@@ -176,3 +176,8 @@ def test_a_moving_delay_keeps_all_of_its_past():
     term = lx.DelayTerm(lambda t, y, z, args: -z, lambda t, y, args: 1 + y**2)
     with pytest.raises(ValueError, match="got bounded memory with a delay that moves"):
         lx.ddesolve(term, dfx.Tsit5(), 0.0, 1.0, None, 1.0, memory=64)
+
+
+def test_rows_that_are_an_array_are_refused():
+    with pytest.raises(ValueError, match=r"memory = array\(\[32, 32\]\), expected a number of rows"):
+        mackey_glass(PERIODIC, 1.0, memory=np.array([32, 32]))

@@ -1,7 +1,7 @@
 """Random systems with delays of every kind in one PyTree, against `moving_oracle.py`, with their gradients.
 
 As in `test_moving_random.py` one formula, with drawn coefficients, serves for all systems of a shape. Delays are constant,
-of time and state, vanishing, or of the derivative; integrals have a uniform, a gamma or any other kernel, with or without kink.
+of time and state, vanishing, or of the derivative; integrals have a uniform, a gamma or any other kernel.
 """
 
 import dataclasses

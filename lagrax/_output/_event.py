@@ -80,3 +80,7 @@ def locate_event(event: dfx.Event, problem, args, trajectory):
     result = RESULTS.where(crosses & (search != optx.RESULTS.successful), RESULTS.promote(search), result)
     t = jnp.where(crosses, t, t_end)
     return t, jnp.where(crosses, state(t), y_end), result
+
+
+def convert_events(event: dfx.Event, t: Float[Array, ""], state: PyTree, args: PyTree) -> PyTree:
+    return jax.tree.map(lambda f: with_closure(f, t, state, args), event.cond_fn, is_leaf=callable)
