@@ -83,4 +83,5 @@ def locate_event(event: dfx.Event, problem, args, trajectory):
 
 
 def convert_events(event: dfx.Event, t: Float[Array, ""], state: PyTree, args: PyTree) -> PyTree:
+    """The conditions, with what they close over among their leaves."""
     return jax.tree.map(lambda f: with_closure(f, t, state, args), event.cond_fn, is_leaf=callable)
