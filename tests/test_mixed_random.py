@@ -265,6 +265,7 @@ def drawn(shape: Shape, count: int):
     return found
 
 
+@pytest.mark.slow
 def test_systems():
     for _, variables, fixed in drawn(EVERY, 2):
         errors_of(EVERY, variables, fixed, modes=False).check()
