@@ -1,11 +1,15 @@
 """Forward mode: the loop as it is, for `jax.jvp`, `jax.jacfwd` and nested forward derivatives."""
 
+import dataclasses
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 
 from .._integrate import integrate
 from .._output._results import failed
+from .._setup import Setup
 from ._base import AbstractAdjoint, observe, without_tangents
 
 
@@ -25,10 +29,18 @@ class ForwardMode(AbstractAdjoint):
             )
 
     def solve(self, problem, setup, ts):
-        trajectory = without_tangents(integrate(problem, setup))
+        trajectory = without_tangents(integrate(problem, _with_forward_rule(setup)))
         where = lambda t: (t.past.rows, t.y_end, t.t_end)
         trajectory = eqx.tree_at(where, trajectory, _spoil(failed(trajectory.result), where(trajectory)))
         return trajectory, observe(trajectory, ts, problem)
+
+
+def _with_forward_rule(setup: Setup) -> Setup:
+    """The stages of an implicit solver are a loop, which diffrax makes for reverse mode unless told otherwise."""
+    solver: Any = setup.solver
+    if getattr(solver, "scan_kind", "none such") is not None:
+        return setup
+    return dataclasses.replace(setup, solver=dataclasses.replace(solver, scan_kind="lax"))
 
 
 @jax.custom_jvp
