@@ -13,7 +13,7 @@ from jax import lax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Inexact, PyTree
 
-from ._adjoint import AbstractAdjoint, DiscreteAdjoint
+from ._adjoint import AbstractAdjoint, DiscreteAdjoint, ForwardMode
 from ._check import (
     check_continued,
     check_history_slope,
@@ -120,6 +120,11 @@ def ddesolve(
     except TypeError as error:
         if "forward-mode" not in str(error):
             raise
+        if isinstance(adjoint, ForwardMode):
+            raise TypeError(
+                "got forward-mode differentiation of a function with a jax.custom_vjp, which JAX can differentiate in "
+                "reverse only: give the vector field (history, delay, condition) a jax.custom_jvp, or use jax.grad"
+            ) from None
         raise TypeError(
             f"got forward-mode differentiation (jvp, jacfwd) with {type(adjoint).__name__}, which only runs in reverse: "
             "pass adjoint=lagrax.ForwardMode()"

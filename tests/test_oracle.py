@@ -170,6 +170,10 @@ def draw_jumps(rng, shape: Shape, jumping, delays, length: float, touching: bool
             # The derivative does not exist where an echo begins to matter, at t0.
             tries = -rng.uniform(0.1, 0.9, 20) * np.append(np.full(19, delays.max()), delays.min())
             clear = np.min(np.abs(tries[:, None] + delays), axis=1) > 0.05 * delays.min()
+            # Nor where two jumps meet: what is looked up between them is not the sum of what each makes of it.
+            earlier = np.array([time for time in times[shape.field_jumps :] if time > -200.0])
+            apart = np.min(np.abs(tries[:, None] - earlier), axis=1, initial=np.inf)
+            clear &= apart > 8 * STEP * min(delays.min(), length)
             times.append(tries[np.argmax(clear)] if there else -200.0 - i)
     return np.array(times)
 

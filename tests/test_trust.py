@@ -308,6 +308,26 @@ def test_equal_delays_over_a_long_time():
     np.testing.assert_allclose(found, [0.4 * slope, 0.6 * slope], atol=5e-7)
 
 
+def test_equal_delays_beside_others():
+    """Two pairs of equal delays, nearly equal to each other: in reverse and forward mode what differences say, before and
+    behind the seventh echo of a jump of the history, where fourteen steps of length zero or nearly so are looked up."""
+    weights = jnp.array([-1.0, -0.6, 0.7, 0.4])
+
+    def final(p, t1, adjoint):
+        field, past = lambda t, y, z, args: weights @ jnp.stack(z), lambda t: jnp.where(t >= p[4], 1 + 0.3 * t, 0.4)
+        options = {"delay": tuple(p[:4]), "y0": 0.7, "jump_ts": p[4:], "adjoint": adjoint, "max_steps": 1024}
+        return solve(field, t1=t1, history=past, **options).ys[0]
+
+    p = jnp.array([0.507 * (1 + 1e-5), 0.507, 0.507, 0.507 * (1 + 1e-5), -0.3525])
+    backwards = jax.jit(jax.value_and_grad(lambda p, t1: final(p, t1, lx.DiscreteAdjoint())))
+    forwards = jax.jit(jax.jacfwd(lambda p, t1: final(p, t1, lx.ForwardMode())))
+    moved = 1e-6 * jnp.eye(5)
+    for t1 in (0.72, 3.25):
+        differences = [(backwards(p + e, t1)[0] - backwards(p - e, t1)[0]) / 2e-6 for e in moved]
+        np.testing.assert_allclose(backwards(p, t1)[1], differences, atol=1e-7)
+        np.testing.assert_allclose(forwards(p, t1), differences, atol=1e-7)
+
+
 @pytest.mark.parametrize("root", [optx.Newton(1e-9, 1e-9), optx.Bisection(1e-9, 1e-9)], ids=["Newton", "Bisection"])
 def test_events_on_the_edges_of_steps(root):
     """True from the start, true at the end of a step, zero exactly at the end of one: found, whichever way."""

@@ -1,5 +1,8 @@
 """Forward mode: the loop as it is, for `jax.jvp`, `jax.jacfwd` and nested forward derivatives."""
 
+import dataclasses
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -8,6 +11,7 @@ from .._bytes import check_fits
 from .._integrate import integrate
 from .._output._results import failed
 from .._planned import integrate_bounded
+from .._setup import Setup
 from ._base import AbstractAdjoint, observe, without_tangents
 from ._bounded import without_past
 
@@ -28,6 +32,7 @@ class ForwardMode(AbstractAdjoint):
             )
 
     def solve(self, problem, setup, ts):
+        setup = _with_forward_rule(setup)
         check_fits(problem, setup, ts, gradient=False)
         if setup.memory is not None:
             trajectory, ys, _ = integrate_bounded(problem, setup, ts)
@@ -39,6 +44,14 @@ class ForwardMode(AbstractAdjoint):
         where = lambda t: (t.past.rows, t.y_end, t.t_end)
         trajectory = eqx.tree_at(where, trajectory, _spoil(failed(trajectory.result), where(trajectory)))
         return trajectory, observe(trajectory, ts, problem)
+
+
+def _with_forward_rule(setup: Setup) -> Setup:
+    """The stages of an implicit solver are a loop, which diffrax makes for reverse mode unless told otherwise."""
+    solver: Any = setup.solver
+    if getattr(solver, "scan_kind", "none such") is not None:
+        return setup
+    return dataclasses.replace(setup, solver=dataclasses.replace(solver, scan_kind="lax"))
 
 
 @jax.custom_jvp

@@ -85,6 +85,25 @@ def start_slope(problem: Problem, t, y, delayed: Inexact[Array, "nodes *seen"], 
     return _slope(problem, just_after(t), y, delayed[0], known, 0)
 
 
+@eqx.filter_custom_jvp
+def turned(slope: Inexact[Array, " d"], inputs: tuple) -> Inexact[Array, " d"]:
+    """The slope at a kink, a limit from the left, with the derivative of that from the right, `start_slope(*inputs)`.
+
+    The two have one value. But where equal delays see a kink each, one of them moves and the other does not, so that the
+    derivative depends on the side, and a step is differentiated on one side.
+    """
+    return slope
+
+
+@turned.def_jvp
+def _turned_jvp(primals, tangents):
+    slope, inputs = primals
+    moving = jax.tree.map(lambda x: x is not None, tangents[1], is_leaf=lambda x: x is None)
+    variables, constants = eqx.partition(inputs, moving)
+    fresh = lambda variables: start_slope(*eqx.combine(variables, constants))
+    return turned(slope, inputs), jax.jvp(fresh, (variables,), (tangents[1],))[1]
+
+
 def _slope(problem: Problem, t, y, delayed: Inexact[Array, "*seen"], known, stage: int) -> Inexact[Array, " d"]:
     """The vector field, or its known value with the field's derivative."""
     return problem.field(t, y, delayed) if known is None else _recall((problem, t, y, delayed, known[stage]))

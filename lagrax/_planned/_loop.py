@@ -20,7 +20,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Inexact, Int, PyTree
 
 from .._control import SNAP, Events, first_events, first_result, first_step, judge, kick, shortest_step, watch
-from .._method._step import start_slope, take_step, with_output_error
+from .._method._step import start_slope, take_step, turned, with_output_error
 from .._output._results import RESULTS
 from .._past import Past, empty_past, make_row, row_end, split_rows
 from .._problem import Problem
@@ -288,8 +288,9 @@ def _enter(carry: Carry, old: Sources, problem: Problem, setup: Setup) -> tuple[
     plan = _plan(carry.t, carry.plan.target, carry.past, pointers, segment, problem, setup)
     # The carried slope is the limit from the left, and at t0 there is none yet.
     fresh = (sources.jumps > old.jumps) | (carry.attempts == 0)
-    start = lambda: jnp.where(fresh, start_slope(problem, carry.t, carry.y, plan.delayed), carry.slope)
-    slope = lax.cond(unvmap_any(fresh), start, lambda: carry.slope)
+    inputs = (problem, carry.t, carry.y, plan.delayed)
+    carried = lambda: turned(carry.slope, inputs)
+    slope = lax.cond(unvmap_any(fresh), lambda: jnp.where(fresh, start_slope(*inputs), carried()), carried)
     broken = (carry.result == RESULTS.successful) & ~jnp.all(jnp.isfinite(slope))
     result = RESULTS.where(broken, RESULTS.field_nonfinite, carry.result)
     fields = lambda c: (c.record, c.plan, c.slope, c.result, c.arrived)

@@ -19,8 +19,7 @@ def verdict(child: Child, name: str, outcome: Outcome, double: bool) -> dict[str
     reference, case = child.reference(name, outcome), child.case
     if outcome.error or (reference is not None and reference.error):
         other = None if reference is None else reference.error
-        # Nothing but a solve that is to raise may.
-        alike = bool(other) and _kind(outcome.error) == _kind(other) and case.throw
+        alike = bool(other) and _kind(outcome.error) == _kind(other) and case.may_raise(name)
         return {**said, "verdict": "failed alike" if alike else "failed", "error": outcome.error, "without": other}
     if reference is None:
         return {**said, "verdict": "no kernel"}

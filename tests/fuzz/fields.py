@@ -79,6 +79,16 @@ class Case:
         so that the two differ by as much."""
         return any(word in self.source for word in ("reduce_precision", "float16", "float32"))
 
+    def impossible(self, name: str) -> bool:
+        """Whether a transformation is one that others forbid: an error cannot be raised in one of two devices that XLA has
+        wait for each other, and lineax, which implicit solvers need, does not work inside `shard_map`. The loop over their
+        stages is made for reverse mode alone unless a user says otherwise."""
+        return (self.throw and name == "sharded inputs") or (self.implicit and name in ("hessian", "shard_map"))
+
+    def may_raise(self, name: str) -> bool:
+        """A solve that is to raise may, and forward mode may where the field has a `custom_vjp`."""
+        return self.throw or ("ramp(" in self.source and name in ("jacfwd", "hessian"))
+
     @property
     def implicit(self) -> bool:
         return self.solver.startswith("Kvaerno")
