@@ -155,8 +155,7 @@ def solve(equation: Equation, longest: float = 0.05) -> Solved:
             end = stop if end > stop - CLOSE else end
             piece = _settled(_step(solved, t, end, y), t, end)
             if kink is not None:
-                is_slope = delay < len(equation.slopes) and equation.slopes[delay]
-                solved.kinks[end] = max(solved.kinks[kink], 0) if is_slope else solved.kinks[kink] + 1
+                solved.kinks[end] = _echo(equation, delay, solved.kinks[kink])
             if len(solved.kinks) > MOST_KINKS:
                 raise TooManyKinks
         if end == stop < equation.t1:
@@ -166,6 +165,13 @@ def solve(equation: Equation, longest: float = 0.05) -> Solved:
         solved.guess = (t, end - t, piece)
         t, y = end, np.sum(piece, axis=0)
     return solved
+
+
+def _echo(equation: Equation, delay: int, level: int) -> int:
+    """How smooth a kink is where a delay looks at one of this level: an integral smooths once more, a derivative does not."""
+    if delay >= len(equation.slopes):
+        return level + 2
+    return max(level, 0) if equation.slopes[delay] else level + 1
 
 
 def _settled(piece: np.ndarray | None, start: float, end: float) -> np.ndarray:

@@ -57,9 +57,32 @@ def _antibodies(t, y, z):
     return jnp.stack([-bound, -0.02 * y[0] * y[1] + 0.06 * past, bound, delay])
 
 
-def _jackiewicz(t, y, z):
-    u, c = t * jnp.sin(t) ** 2, 0.6
-    return jnp.cos(t) * (1 + z[0]) + c * y * z[1] + (1 - c) * jnp.sin(t) * jnp.cos(u) - jnp.sin(t + u)
+def _predators(t, y, z):
+    """Kuang's predators, and prey whose growth depends on how it grew (E2)."""
+    eaten = y[0] ** 2 / (y[0] ** 2 + 1)
+    return jnp.stack([y[0] * (1 - z[0][0] - 2.9 * z[1][0]) - y[1] * eaten, y[1] * (eaten - 0.1)])
+
+
+def _jackiewicz(c: float) -> "Equation":
+    """Jackiewicz (1981), solved by sin (H2 to H4): c is the share of the derivative."""
+
+    def field(t, y, z):
+        u = t * jnp.sin(t) ** 2
+        return jnp.cos(t) * (1 + z[0]) + c * y * z[1] + (1 - c) * jnp.sin(t) * jnp.cos(u) - jnp.sin(t + u)
+
+    return Equation(field, [_square, lx.Derivative(_square)], (0, 1.5), jnp.sin, np.sin(1.5))
+
+
+def _ten_times(c: float, everyday: bool = False) -> "Equation":
+    """The delay vanishes ten times, and ten times reaches back to the start (F3 to F5)."""
+    return Equation(
+        lambda t, y, z: jnp.exp(-y) + c * (jnp.sin(z) - jnp.sin(1 / (3 + _wave.time(t, y, None)))),
+        lx.Derivative(_wave),
+        (0, 10),
+        lambda t: jnp.log(3 + t),
+        np.log(13),
+        everyday=everyday,
+    )
 
 
 def _castleton_grimm(t, y, z):
@@ -95,6 +118,13 @@ EQUATIONS = {
         np.array([5.0, 0.1, 0.0, 0.0]),
         np.array([0.259619473197, 10.4032122566, 4.7403805268, 0.132695506938]),
     ),
+    "E2": Equation(
+        _predators,
+        [0.42, lx.Derivative(0.42)],
+        (0, 2),
+        lambda t: jnp.stack([0.33 - t / 10, 2.22 + t / 10]),
+        np.array([0.350061832682855, 2.243685342142463]),
+    ),
     # The derivative that is looked at is, at first, the one that is sought.
     "F1": Equation(
         lambda t, y, z: 2 * jnp.cos(2 * t) * z[0] ** (2 * jnp.cos(t)) + jnp.log(z[1]) - jnp.log(2 * jnp.cos(t)) - jnp.sin(t),
@@ -104,14 +134,9 @@ EQUATIONS = {
         np.exp(np.sin(2)),
         everyday=True,
     ),
-    # The delay vanishes ten times, and ten times reaches back to the start.
-    "F3": Equation(
-        lambda t, y, z: jnp.exp(-y) + 0.2 * (jnp.sin(z) - jnp.sin(1 / (3 + _wave.time(t, y, None)))),
-        lx.Derivative(_wave),
-        (0, 10),
-        lambda t: jnp.log(3 + t),
-        np.log(13),
-    ),
+    "F3": _ten_times(0.2),
+    "F4": _ten_times(0.4),
+    "F5": _ten_times(0.6),
     "F3, retarded": Equation(
         lambda t, y, z: jnp.exp(-y) + 0.2 * (jnp.sin(z) - jnp.sin(jnp.log(3 + _wave.time(t, y, None)))),
         _wave,
@@ -119,7 +144,15 @@ EQUATIONS = {
         np.log(3.0),
         np.log(13),
     ),
-    "Jackiewicz": Equation(_jackiewicz, [_square, lx.Derivative(_square)], (0, 1.5), jnp.sin, np.sin(1.5)),
+    # The derivative of the history is -1; where it is looked at, both end at t0.
+    "G1": Equation(
+        lambda t, y, z: -z, lx.Derivative(lambda t, y, args: y**2 / 4), (0, 1), lambda t: 1 - t, 2.0, everyday=True
+    ),
+    "G2": Equation(lambda t, y, z: -z, lx.Derivative(_at(lambda t, y: y - 2)), (0, 1), lambda t: 1 - t, 2.0),
+    "H2": _jackiewicz(0.1),
+    "H3": _jackiewicz(0.3),
+    "H4": _jackiewicz(0.5),
+    "Jackiewicz": _jackiewicz(0.6),
     "Castleton and Grimm": Equation(
         _castleton_grimm,
         lx.Derivative(_at(lambda t, y: t * y**2 / (1 + y**2))),

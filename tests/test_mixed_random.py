@@ -54,7 +54,9 @@ def delay(xp, kind: str, i: int, t, y, p):
     phase = p["frequency of lag"][i] * (t - p["reference"])
     if kind in ("constant", "slope"):
         return still
-    if kind.startswith("vanishing"):
+    if kind == "vanishing slope":  # at t0 alone: kinks of derivatives would gather without end where it vanishes later
+        return (0.2 + p["wave"][i]) * (t - p["start"])
+    if kind == "vanishing":
         return p["wave"][i] * xp.sin(phase / 3) ** 2
     return still + p["wave"][i] * (1 + xp.sin(phase)) + p["tanh"][i] * (1 + xp.tanh(y @ p["direction"][i]))
 
@@ -180,7 +182,7 @@ def system(shape: Shape, seed: int):
     if shape.jumps:
         variables["jump_ts"] = t0 + np.array([rng.uniform(0.2, 0.8), -rng.uniform(0.1, 1)]) * length
     variables |= {"y0": normal(0.7, d)} if shape.y0_given else {}
-    constants = {"reference": t0 + 0.3}
+    constants = {"reference": t0 + 0.3, "start": t0}
     fixed = {"constants": constants, "t0": t0, "t1": t0 + length, "weights": normal(1, 4, d)}
     try:
         solved = moving_oracle.solve(equation(shape, variables, fixed), longest=0.1)
