@@ -168,7 +168,7 @@ def solve(equation: Equation, longest: float = 0.05) -> Solved:
 
 
 def _echo(equation: Equation, delay: int, level: int) -> int:
-    """How smooth a kink is where a delay looks at one of this level: an integral smooths once more, a derivative does not."""
+    """How smooth a kink is where a delay looks at one of this level: an integral adds one, a derivative does not."""
     if delay >= len(equation.slopes):
         return level + 2
     return max(level, 0) if equation.slopes[delay] else level + 1
