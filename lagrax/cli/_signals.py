@@ -1,0 +1,38 @@
+"""Ctrl-C and SIGTERM."""
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+INTERRUPTED = "interrupted"
+
+
+@contextmanager
+def interruptible(message: str) -> Iterator[None]:
+    """Ctrl-C and SIGTERM end the process here and now, with a message.
+
+    An exception might be lost in a callback of JAX, and would not stop what JAX compiles in a thread of its own: Python
+    waits for that when it ends, for minutes perhaps, and has crashed then. Nothing else is lost, because files are replaced
+    as a whole, and training, which has something to save, listens to these signals itself.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals are the main thread's
+        return
+
+    def stop(*_: Any) -> None:
+        with suppress(Exception):
+            sys.stdout.flush()
+        with suppress(OSError):
+            os.write(2, f"\nlagrax: {message}\n".encode())
+        os._exit(130)
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous if previous is not None else signal.SIG_DFL)
