@@ -7,8 +7,10 @@ from typing import Any
 import equinox as eqx
 
 from ._bytes import Memory, memory_needed
+from ._call import Call, checked_call
+from ._layout import laid_out, observed_times
 from ._setup import UNLIMITED
-from ._solve import Call, checked_call, ddesolve, laid_out, observed_times
+from ._solve import ddesolve
 
 
 def memory_of(*arguments: Any, **options: Any) -> Memory:
