@@ -10,7 +10,10 @@ CONVERTER = LatexToMathML(fancy_error=False)
 
 
 def on_page_content(content: str, **_) -> str:
-    """What pymdownx.arithmatex left as LaTeX, `\\(…\\)` in a line and `\\[…\\]` on lines of its own. Mistakes end the build."""
+    """What pymdownx.arithmatex left as LaTeX, `\\(…\\)` in a line and `\\[…\\]` on lines of its own.
+
+    A mistake in one ends the build.
+    """
     return FORMULA.sub(_drawn, content)
 
 

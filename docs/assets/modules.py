@@ -1,4 +1,4 @@
-"""Signatures for Equinox modules in the reference: their fields are the arguments of a constructor that nobody wrote down."""
+"""Signatures for Equinox modules in the reference: fields are the arguments of a constructor that nobody wrote."""
 
 import ast
 
@@ -31,8 +31,9 @@ def _is_module(cls):
 
 
 def _is_field(member):
+    # (Griffe takes `ClassVar` out of an annotation, and leaves this label out instead.)
     annotated = member.is_attribute and member.annotation is not None
-    return annotated and "property" not in member.labels and "ClassVar" not in str(member.annotation)
+    return annotated and "instance-attribute" in member.labels
 
 
 def _constructor(cls):
