@@ -26,10 +26,14 @@ class UserError(Exception):
     """Something the user can put right, said in one sentence; the command line prints it without a traceback."""
 
 
+class UsageError(UserError):
+    """What was typed cannot be meant: a name that does not exist, a number out of its limits."""
+
+
 def pick(what: str, name: str, names: Collection[str]) -> str:
     """`name`, if it is one of `names`; else an error that suggests the nearest."""
     if name in names:
         return name
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(names)}"
-    raise UserError(f"there is no {what} {name!r}: {hint}")
+    raise UsageError(f"there is no {what} {name!r}: {hint}")

@@ -1,5 +1,6 @@
 """The command line: what it understands, what it says when it does not."""
 
+import dataclasses
 import json
 import os
 import shlex
@@ -8,10 +9,20 @@ import sys
 
 import pytest
 
-from lagrax import cli, experiments
-from lagrax.experiments import _collect, _folder, _run
-from lagrax.experiments._base import Experiment, Outcome, Preset, Table, UserError
-from lagrax.experiments._options import Options, configure, same
+from lagrax import cli, experiments, runner
+from lagrax.runner import (
+    Experiment,
+    Numbers,
+    Options,
+    Outcome,
+    Preset,
+    Table,
+    UserError,
+    _execute,
+    _folder,
+    configure,
+    number,
+)
 
 
 def run(capsys, *words):
@@ -23,16 +34,22 @@ def run(capsys, *words):
     return code, *capsys.readouterr()
 
 
+@dataclasses.dataclass(frozen=True)
+class TrivialNumbers(Numbers):
+    iterations: int = number(10, "how many")
+    rate: float = number(0.5, "how much")
+
+
 def trivial(name="crossing", interrupt=False, **options):
     """An experiment that takes no time, or that is interrupted unless it resumes."""
 
     def work(settings):
         if interrupt and not settings.resume:
             raise KeyboardInterrupt
-        table = Table("Numbers", ("what", "value"), [("iterations", str(settings.numbers["iterations"]))])
+        table = Table("Numbers", ("what", "value"), [("iterations", str(settings.numbers.iterations))])
         return Outcome({"resumed": settings.resume}, [], [], [table])
 
-    presets = {preset: Preset({"iterations": 10, "rate": 0.5}) for preset in ("smoke", "default", "paper")}
+    presets = {preset: Preset(TrivialNumbers()) for preset in ("smoke", "default", "paper")}
     return Experiment(name, "A title", "About it.", presets, work, **options)
 
 
@@ -65,6 +82,16 @@ def test_list_names_every_experiment(capsys):
         assert f"\n{name} " in f"\n{text}"
 
 
+def test_list_shows_durations_and_numbers(capsys):
+    _, text, _ = run(capsys, "list")
+    assert "smoke: 20 s, default: 30 s" in text
+    code, text, _ = run(capsys, "list", "images", "spiral")
+    assert code == 0 and max(map(len, text.splitlines())) <= 100
+    rows = [line.split() for line in text.splitlines()]
+    assert ["iterations", "40", "2000", "5000", "updates", "of", "Adam"] in rows
+    assert any(row[:5] == ["limit_train", "128", "0", "10000", "0"] for row in rows)
+
+
 @pytest.mark.parametrize(
     "words, part",
     [
@@ -81,7 +108,7 @@ def test_list_names_every_experiment(capsys):
         (("reproduce", "crossing", "--tolerance", "1e-12"), "single precision"),
         (("reproduce", "crossing", "--tolerance", "nan"), "tolerance"),
         (("reproduce", "crossing", "--set", "iteration=3"), "did you mean iterations?"),
-        (("reproduce", "crossing", "--set", "iterations=many"), "not of the kind"),
+        (("reproduce", "crossing", "--set", "iterations=many"), "expected a whole number"),
         (("reproduce", "crossing", "--set", "iterations"), "NAME=VALUE"),
         (("reproduce", "crossing", "--resume"), "no unfinished run"),
         (("reproduce", "crossing", "--resume", "elsewhere"), "holds no config.json"),
@@ -118,7 +145,7 @@ def test_an_existing_run_is_not_overwritten(tmp_path, monkeypatch):
     class Frozen:
         @staticmethod
         def now():
-            return _run.datetime(2021, 5, 3)
+            return _execute.datetime(2021, 5, 3)
 
     monkeypatch.setattr(_folder, "datetime", Frozen)
     made = [_folder.create(tmp_path, "crossing", {"number": i}) for i in range(11)]
@@ -149,9 +176,9 @@ def test_ctrl_c_says_how_to_go_on_and_resume_does(capsys, out, monkeypatch):
 
 
 def test_resume_takes_a_name_too(out):
-    folder = _folder.create(out, "spiral", configure(trivial("spiral"), Options()))
-    assert _collect.plan([], "spiral", out) == (["spiral"], {"spiral": folder})
-    assert _collect.plan([], str(folder), out) == (["spiral"], {"spiral": folder})
+    folder = _folder.create(out, "spiral", configure(trivial("spiral"), Options()).to_json())
+    assert runner.plan([], "spiral", out) == (["spiral"], {"spiral": folder})
+    assert runner.plan([], str(folder), out) == (["spiral"], {"spiral": folder})
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"experiment": "spiral"}'])
@@ -165,11 +192,11 @@ def test_a_corrupt_configuration_is_said(capsys, out, text):
 def test_options_replace_the_preset():
     options = Options("smoke", 3, "piecewise", "dopri8", 1e-5, {"iterations": "4"})
     config = configure(trivial(), options)
-    assert (config["seeds"], config["adjoint"], config["solver"], config["tolerance"]) == (3, "piecewise", "dopri8", 1e-5)
-    same(config, trivial(), options)
+    assert (config.seeds, config.adjoint, config.solver, config.tolerance) == (3, "piecewise", "dopri8", 1e-5)
+    config.check_same(options)
     with pytest.raises(UserError, match="iterations = 4, not 5"):
-        same(config, trivial(), Options(numbers={"iterations": "5"}))
-    assert configure(trivial(x64=True), Options(tolerance=1e-12))["tolerance"] == 1e-12
+        config.check_same(Options(numbers={"iterations": "5"}))
+    assert configure(trivial(x64=True), Options(tolerance=1e-12)).tolerance == 1e-12
 
 
 def test_a_checkpoint_that_cannot_be_read_is_said(tmp_path):
@@ -180,4 +207,4 @@ def test_a_checkpoint_that_cannot_be_read_is_said(tmp_path):
 
     broken = Experiment("crossing", "A title", "About it.", trivial().presets, fail)
     with pytest.raises(UserError, match="cannot be read"):
-        experiments.start(broken, tmp_path, Options())
+        runner.start(broken, tmp_path, Options())

@@ -11,18 +11,21 @@ from pathlib import Path
 import pytest
 
 from lagrax import cli
-from lagrax.experiments import _folder
-from lagrax.experiments._options import Options, configure
+from lagrax.runner import Options, _folder, configure
 from lagrax.saving._files import sole_writer
 
 from .test_cli import out as out
 from .test_cli import run, trivial
 
 PAUSE = """if True:
-    import sys, time
+    import dataclasses, sys, time
     import jax, numpy
     from lagrax import cli, experiments
-    from lagrax.experiments._base import Experiment, Outcome, Preset
+    from lagrax.runner import Experiment, Numbers, Outcome, Preset, number
+
+    @dataclasses.dataclass(frozen=True)
+    class Where(Numbers):
+        where: str = number("nowhere", "where to wait")
 
     def work(settings):
         def wait(x):
@@ -34,14 +37,14 @@ PAUSE = """if True:
                     pass  # as JAX does with an exception in one of its callbacks
             return x
 
-        where = settings.numbers["where"]
+        where = settings.numbers.where
         if where == "compiling":
             jax.jit(wait)(1.0)
         elif where == "computing":
             jax.jit(lambda x: jax.pure_callback(wait, x, x))(1.0).block_until_ready()
         return Outcome({}, [], [], [])
 
-    presets = dict.fromkeys(("smoke", "default", "paper"), Preset({"where": "nowhere"}))
+    presets = dict.fromkeys(("smoke", "default", "paper"), Preset(Where()))
     experiments.load = lambda name: Experiment(name, "Title", "About.", presets, work)
     cli.command()
 """
@@ -69,7 +72,7 @@ def test_signals_end_it_at_once_and_say_how_to_go_on(tmp_path, where, number):
 
 
 def test_two_writers_of_one_run(capsys, out):
-    folder = _folder.create(out, "spiral", configure(trivial("spiral"), Options()))
+    folder = _folder.create(out, "spiral", configure(trivial("spiral"), Options()).to_json())
     with sole_writer(folder):
         code, _, error = run(capsys, "reproduce", "spiral", "--resume")
         assert code == 1 and "another process is writing into " in error and error.count("\n") == 1

@@ -11,19 +11,17 @@ import pytest
 from scipy import stats
 
 import lagrax as lx
-from lagrax import experiments
+from lagrax import experiments, runner
 from lagrax.datasets.images import Images
-from lagrax.experiments import _classification as classification
-from lagrax.experiments import _figures, _folder, _image_claims, _image_data, _image_figures, _paired
-from lagrax.experiments import _image_models as models
-from lagrax.experiments._base import UserError
-from lagrax.experiments._options import Options, configure
-from lagrax.experiments._report import verdict
+from lagrax.experiments.images import _claims, _data, _differences, _figures
+from lagrax.experiments.images import _classifying as classification
+from lagrax.experiments.images import _models as models
+from lagrax.runner import Options, UserError, _folder, configure, figures
 
 from .image_files import FILES, write
 from .image_files import own_places as own_places
 
-SMALL = {"limit train": "6", "limit test": "3", "batch": "3", "filters": "3", "epochs": "1"}
+SMALL = {"limit_train": "6", "limit_test": "3", "batch": "3", "filters": "3", "epochs": "1"}
 
 
 # --- images -----------------------------------------------------------------------------------------------------------
@@ -37,46 +35,46 @@ def some(count, sides, channels=1):
 
 def test_images_are_averaged_down():
     images = some(3, 8, channels=2)
-    halved = _image_data.smaller(images, 0.5)
+    halved = _data.smaller(images, 0.5)
     means = images.train_images.reshape(3, 2, 4, 2, 4, 2).mean(axis=(3, 5))
     np.testing.assert_array_equal(halved.train_images, np.rint(means))
     assert halved.test_images.shape == (2, 2, 4, 4) and halved.test_images.dtype == np.uint8
-    np.testing.assert_array_equal(_image_data.smaller(images, 4.0).test_images, halved.test_images)
-    assert _image_data.smaller(images, 1.0) is images and _image_data.smaller(images, 8.0) is images
+    np.testing.assert_array_equal(_data.smaller(images, 4.0).test_images, halved.test_images)
+    assert _data.smaller(images, 1.0) is images and _data.smaller(images, 8.0) is images
 
 
 def test_sizes_that_do_not_divide_share_pixels():
     """Three pixels out of eight: 8/3 old ones each, and a constant image stays constant."""
-    np.testing.assert_allclose(_image_data.shares(8, 3)[1], [0, 0, 1 / 8, 3 / 8, 3 / 8, 1 / 8, 0, 0], atol=1e-7)
+    np.testing.assert_allclose(_data.shares(8, 3)[1], [0, 0, 1 / 8, 3 / 8, 3 / 8, 1 / 8, 0, 0], atol=1e-7)
     images = some(2, 8)
     images.train_images[:] = 77
-    assert (_image_data.smaller(images, 3.0).train_images == 77).all()
+    assert (_data.smaller(images, 3.0).train_images == 77).all()
 
 
 @pytest.mark.parametrize("size", [9.0, 2.5, 0.3])
 def test_sizes_that_are_not_possible(size):
     with pytest.raises(UserError, match=f"size = {size:g}, expected 1 to 8 for the images of mnist, or a fraction"):
-        _image_data.smaller(some(2, 8), size)
+        _data.smaller(some(2, 8), size)
 
 
 def test_validation_leaves_the_test_images_alone():
     images = some(5, 4)
-    split = _image_data.held_out(images, 2)
+    split = _data.held_out(images, 2)
     np.testing.assert_array_equal(split.train_images, images.train_images[:3])
     np.testing.assert_array_equal(split.test_images, images.train_images[3:])
     np.testing.assert_array_equal(split.test_labels, [3, 4])
-    assert "not on test images" in split.notes[0] and _image_data.held_out(images, 0) is images
+    assert "not on test images" in split.notes[0] and _data.held_out(images, 0) is images
     with pytest.raises(UserError, match="validation = 5, expected less than the 5 training images"):
-        _image_data.held_out(images, 5)
+        _data.held_out(images, 5)
 
 
 def test_reduced_preset():
     """A quarter of the paper's filters, half of its images' sides, and models of equal size in every group."""
     config = configure(experiments.load("images"), Options("reduced"))
-    assert config["seeds"] == 5 and config["tolerance"] == 1e-3 and config["numbers"]["size"] == 0.5
+    assert config.seeds == 5 and config.tolerance == 1e-3 and config.numbers.size == 0.5
     assert [models.filters(name, "cifar10", 23) for name in ("NODE", "NDDE", "NODE+NDDE")] == [23, 23, 16]
     for dataset, shape in (("mnist", (1, 14, 14)), ("cifar10", (3, 16, 16))):
-        for group in _image_claims.groups(list(models.MODELS)):
+        for group in _claims.groups(list(models.MODELS)):
             counts = [models.parameters(name, shape, models.filters(name, dataset, 23)) for name in group]
             assert max(counts) < 1.05 * min(counts)
     with pytest.raises(UserError, match="no preset of spiral called 'reduced'"):
@@ -91,19 +89,19 @@ def test_reduced_preset():
 def test_interval_over_seeds_is_students():
     values = np.array([0.3, 0.9, -0.1, 0.4, 0.6])
     expected = stats.ttest_1samp(values, 0).confidence_interval(0.95)
-    np.testing.assert_allclose(_paired.student(values), expected)
-    assert _paired.student(values[:1]) is None and _paired.student(np.array([1.0, np.nan])) is None
+    np.testing.assert_allclose(_differences.student(values), expected)
+    assert _differences.student(values[:1]) is None and _differences.student(np.array([1.0, np.nan])) is None
 
 
 def test_interval_over_images_covers_the_truth_as_often_as_it_says():
     """Of 60 samples of 150 images about 57 intervals hold the mean 0; the deviation of that number is 1.7."""
     draw = np.random.default_rng(1)
-    intervals = [_paired.resampled(draw.choice([-1.0, 0.0, 0.0, 1.0], 150)) for _ in range(60)]
+    intervals = [_differences.resampled(draw.choice([-1.0, 0.0, 0.0, 1.0], 150)) for _ in range(60)]
     assert 52 <= sum(low <= 0 <= high for low, high in intervals) < 60
     values = draw.normal(2.0, 3.0, 4000)
     half = 1.96 * 3.0 / np.sqrt(4000)
-    np.testing.assert_allclose(_paired.resampled(values), [values.mean() - half, values.mean() + half], atol=0.1 * half)
-    assert _paired.resampled(np.array([1.0, np.inf])) is None
+    np.testing.assert_allclose(_differences.resampled(values), [values.mean() - half, values.mean() + half], atol=0.1 * half)
+    assert _differences.resampled(np.array([1.0, np.inf])) is None
 
 
 @pytest.mark.parametrize(
@@ -118,15 +116,15 @@ def test_interval_over_images_covers_the_truth_as_often_as_it_says():
     ],
 )
 def test_verdict_needs_both_intervals(seeds, images, higher, lower):
-    difference = _paired.Difference(0.3, seeds, images)
+    difference = _differences.Difference(0.3, seeds, images)
     assert difference.verdict(1) is higher and difference.verdict(-1) is lower
 
 
 def test_claims_of_several_parts():
-    assert _paired.together([True, True]) is True
-    assert _paired.together([True, None]) is None
-    assert _paired.together([None, False, True]) is False
-    difference = _paired.Difference(0.3, (0.1, 0.5), (-0.2, 0.8))
+    assert _differences.together([True, True]) is True
+    assert _differences.together([True, None]) is None
+    assert _differences.together([None, False, True]) is False
+    difference = _differences.Difference(0.3, (0.1, 0.5), (-0.2, 0.8))
     assert difference.text("{:+.1f}") == "+0.3 (seeds +0.1 to +0.5, images -0.2 to +0.8)"
 
 
@@ -149,7 +147,7 @@ def made_up(accuracies, images=400):
 
 def judged(accuracies, preset="reduced"):
     settings = type("Settings", (), {"preset": preset})()
-    return _image_claims.claims(settings, "mnist", _image_claims.comparisons(*made_up(accuracies)))
+    return _claims.claims(settings, "mnist", _claims.comparisons(*made_up(accuracies)))
 
 
 def test_claims_are_judged_by_the_intervals():
@@ -158,9 +156,9 @@ def test_claims_are_judged_by_the_intervals():
     assert [claim.reproduced for claim in judged(paper)] == [True, True, True]
     assert [claim.reproduced for claim in judged({**paper, "NODE": 95.0})] == [False, False, False]
     close = judged({**paper, "NODE+NDDE": 85.0})
-    assert [claim.reproduced for claim in close] == [True, True, None] and verdict(close[2]) == "– cannot tell"
+    assert [claim.reproduced for claim in close] == [True, True, None] and close[2].verdict == "– cannot tell"
     assert "NODE+NDDE − NDDE" in close[2].measured and "seeds" in close[2].measured
-    assert [verdict(claim) for claim in judged(paper, "smoke")] == ["– not comparable"] * 3
+    assert [claim.verdict for claim in judged(paper, "smoke")] == ["– not comparable"] * 3
 
 
 def test_claims_of_the_models_there_are():
@@ -170,32 +168,32 @@ def test_claims_of_the_models_there_are():
     assert [claim.paper for claim in judged({"NDDE": 80.0, "NODE+NDDE": 85.0})] == []
     measured, each = made_up({"NODE": 80.0, "NDDE": 85.0})
     measured["NDDE"]["epochs"] = 0
-    assert not _image_claims.comparisons(measured, each)
+    assert not _claims.comparisons(measured, each)
 
 
 def test_table_of_differences():
-    found = _image_claims.comparisons(*made_up({"NODE": 80.0, "NDDE": 85.0, "NODE+NDDE": 82.0}))
-    (table,) = _image_claims.table("mnist", found)
+    found = _claims.comparisons(*made_up({"NODE": 80.0, "NDDE": 85.0, "NODE+NDDE": 82.0}))
+    (table,) = _claims.table("mnist", found)
     assert len(table.rows) == 9 and table.rows[0][:2] == ("NDDE − NODE", "accuracy, points")
     assert {row[-1] for row in table.rows} == {"reproduced", "not reproduced"}
     assert [row[4] for row in table.rows if row[1] == "training loss"] == ["–"] * 3
-    assert len(_image_claims.plain(found)) == 9 and not _image_claims.table("mnist", [])
+    assert len(_claims.plain(found)) == 9 and not _claims.table("mnist", [])
 
 
 def test_figure_of_differences(tmp_path):
     """A panel for each data set with several seeds; the paper's own differences where it has any."""
     settings = type("Settings", (), {"folder": tmp_path})()
-    found = _image_claims.comparisons(*made_up({"NODE": 80.0, "NDDE": 85.0}))
-    (figure,) = _image_figures.draw_differences(settings, {"mnist": found, "digits": found, "svhn": []})
+    found = _claims.comparisons(*made_up({"NODE": 80.0, "NDDE": 85.0}))
+    (figure,) = _figures.draw_differences(settings, {"mnist": found, "digits": found, "svhn": []})
     assert (tmp_path / f"{figure.stem}.png").read_bytes().startswith(b"\x89PNG")
-    _, axes = _figures.new()
+    _, axes = figures.new()
     for dataset, expected in (("mnist", [5.0, 96.22 - 96.21]), ("digits", [5.0])):
         axes[0, 0].clear()
-        _image_figures._intervals(axes[0, 0], 0, found[0], dataset)
+        _figures._intervals(axes[0, 0], 0, found[0], dataset)
         points = [line.get_xdata()[0] for line in axes[0, 0].lines if line.get_linestyle() == "None"]
         np.testing.assert_allclose(points, expected, atol=0.1)
-    alone = [dataclasses.replace(each, difference=_paired.Difference(5.0, None, None)) for each in found]
-    assert not _image_figures.draw_differences(settings, {"mnist": alone})
+    alone = [dataclasses.replace(each, difference=_differences.Difference(5.0, None, None)) for each in found]
+    assert not _figures.draw_differences(settings, {"mnist": alone})
 
 
 # --- runs -------------------------------------------------------------------------------------------------------------
@@ -216,9 +214,9 @@ def last_test(folder):
 def test_smoke_run_of_every_data_set(dataset, model, tmp_path):
     """From files as their publishers make them, with images of half the size, to what is kept for the statistics."""
     data = write(tmp_path / "data", FILES[dataset]())
-    numbers = {**SMALL, "dataset": dataset, "models": model, "data dir": str(data), "size": "0.5"}
-    numbers["first step"] = "1.0"
-    folder = experiments.start(experiments.load("images"), tmp_path, Options("smoke", numbers=numbers), progress=False)
+    numbers = {**SMALL, "dataset": dataset, "models": model, "data_dir": str(data), "size": "0.5"}
+    numbers["first_step"] = "1.0"
+    folder = runner.start(experiments.load("images"), tmp_path, Options("smoke", numbers=numbers), progress=False)
     found = json.loads((folder / "metrics.json").read_text())[dataset][model]
     each = last_test(folder / dataset / model)
     assert each["right"].shape == each["loss"].shape == (2, 3) and each["right"].dtype == bool
@@ -236,16 +234,16 @@ def test_missing_files_say_how_to_get_them(dataset, tmp_path):
     contents = FILES[dataset]()
     lacking = next(iter(contents)) if dataset == "mnist" else list(contents)[-1]
     data = write(tmp_path / "data", {name: content for name, content in contents.items() if name != lacking})
-    numbers = {**SMALL, "dataset": dataset, "models": "NODE", "data dir": str(data)}
+    numbers = {**SMALL, "dataset": dataset, "models": "NODE", "data_dir": str(data)}
     with pytest.raises(UserError, match=f"holds no {lacking}, expected it there: get http") as caught:
-        experiments.start(experiments.load("images"), tmp_path, Options("smoke", numbers=numbers), progress=False)
+        runner.start(experiments.load("images"), tmp_path, Options("smoke", numbers=numbers), progress=False)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.slow
 def test_interrupted_and_resumed_run_has_the_same_numbers(tmp_path, monkeypatch):
-    numbers = {**SMALL, "models": "NODE,NDDE", "limit train": "32", "limit test": "24", "epochs": "2", "batch": "16"}
-    start = lambda out: experiments.start(
+    numbers = {**SMALL, "models": "NODE,NDDE", "limit_train": "32", "limit_test": "24", "epochs": "2", "batch": "16"}
+    start = lambda out: runner.start(
         experiments.load("images"), tmp_path / out, Options("smoke", numbers=numbers), progress=False
     )
     whole = start("whole")
@@ -262,7 +260,7 @@ def test_interrupted_and_resumed_run_has_the_same_numbers(tmp_path, monkeypatch)
         start("parts")
     (parts,) = (tmp_path / "parts" / "images").iterdir()
     assert not _folder.is_finished(parts)
-    experiments.resume(experiments.load("images"), parts, Options(), progress=False)
+    runner.resume(experiments.load("images"), parts, Options(), progress=False)
     read = lambda folder: json.loads((folder / "metrics.json").read_text())
     timeless = lambda found: {key: value for key, value in found.items() if key not in ("seconds", "images per second")}
     for name in ("NODE", "NDDE"):
@@ -282,7 +280,7 @@ def test_seeds_have_the_same_batches_in_all_models(monkeypatch, tmp_path):
     for name in ("NODE", "A1+NDDE"):
         numbers = {**SMALL, "models": name}
         with pytest.raises(_Stop):
-            experiments.start(experiments.load("images"), tmp_path / name, Options("smoke", numbers=numbers), progress=False)
+            runner.start(experiments.load("images"), tmp_path / name, Options("smoke", numbers=numbers), progress=False)
     np.testing.assert_array_equal(keys[0], keys[1])
 
 

@@ -15,19 +15,17 @@ import optax
 import pytest
 
 import lagrax as lx
-from lagrax import cli, experiments
+from lagrax import cli, experiments, runner
 from lagrax.datasets.images import Images
-from lagrax.experiments import _classification as classification
-from lagrax.experiments import _folder
-from lagrax.experiments import _image_models as models
-from lagrax.experiments._base import UserError
-from lagrax.experiments._image_claims import groups
-from lagrax.experiments._options import Options
-from lagrax.experiments.images import _Budget
+from lagrax.experiments.images import _classifying as classification
+from lagrax.experiments.images import _models as models
+from lagrax.experiments.images._claims import groups
+from lagrax.experiments.images._experiment import _Budget
 from lagrax.nn import ImageClassifier
+from lagrax.runner import Options, UserError, _folder
 from lagrax.train import stack
 
-TINY = {"models": "NDDE", "limit train": "32", "limit test": "24", "epochs": "2", "batch": "16", "filters": "3"}
+TINY = {"models": "NDDE", "limit_train": "32", "limit_test": "24", "epochs": "2", "batch": "16", "filters": "3"}
 
 
 def test_names_and_sizes():
@@ -48,20 +46,20 @@ def test_parameters_table(capsys):
     assert cli.main(["reproduce", "images", "--table", "parameters"]) == 0
     text = capsys.readouterr().out
     assert "NODE+NDDE     64/105680  64/82156  64/105680" in text and len(text.splitlines()) == 14
-    assert cli.main(["reproduce", "spiral", "--table", "parameters"]) == 1
+    assert cli.main(["reproduce", "spiral", "--table", "parameters"]) == 2
     assert "is an option of images" in capsys.readouterr().err
 
 
 def test_options_of_images(capsys, tmp_path):
-    assert cli.main(["reproduce", "spiral", "--dataset", "mnist", "--out", str(tmp_path)]) == 1
+    assert cli.main(["reproduce", "spiral", "--dataset", "mnist", "--out", str(tmp_path)]) == 2
     assert "--dataset is an option of images" in capsys.readouterr().err
     words = ["reproduce", "images", "--dataset", "mnist", "--data-dir", str(tmp_path / "absent"), "--out", str(tmp_path)]
     assert cli.main(words) == 1
     assert "absent" in capsys.readouterr().err
-    assert cli.main(["reproduce", "images", "--coordinator", "localhost:1", "--out", str(tmp_path)]) == 1
+    assert cli.main(["reproduce", "images", "--coordinator", "localhost:1", "--out", str(tmp_path)]) == 2
     assert "--processes and --process missing" in capsys.readouterr().err
     words = ["reproduce", "images", "--coordinator", "localhost:1", "--processes", "2", "--process", "2"]
-    assert cli.main(words) == 1
+    assert cli.main(words) == 2
     assert "--process 2, expected one of 0, …, 1" in capsys.readouterr().err
 
 
@@ -79,7 +77,7 @@ def test_options_of_images(capsys, tmp_path):
 )
 def test_bad_numbers_leave_no_folder(numbers, message, tmp_path):
     with pytest.raises(UserError, match=message):
-        experiments.start(experiments.load("images"), tmp_path, Options("smoke", numbers={"models": "all"} | numbers))
+        runner.start(experiments.load("images"), tmp_path, Options("smoke", numbers={"models": "all"} | numbers))
     assert not list(tmp_path.iterdir())
 
 
@@ -133,7 +131,7 @@ def test_budget():
 
 def test_small_run(tmp_path):
     """Files, numbers by epoch, a model that loads; the time budget of a second still reports."""
-    run = lambda **numbers: experiments.start(
+    run = lambda **numbers: runner.start(
         experiments.load("images"), tmp_path, Options("smoke", numbers=TINY | numbers), progress=False
     )
     folder = run()
@@ -156,7 +154,7 @@ def test_other_numbers_of_the_batch(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_processes_and_devices(tmp_path):
     """Twenty iterations on one device, on eight, and in two processes that talk over the loopback: one loss curve."""
-    numbers = {**TINY, "limit train": "160", "epochs": "2"}
+    numbers = {**TINY, "limit_train": "160", "epochs": "2"}
     words = [sys.executable, "-m", "lagrax", "reproduce", "images", "--preset", "smoke", "--seeds", "1"]
     words += [part for name, value in numbers.items() for part in ("--set", f"{name}={value}")]
     with socket.socket() as free:

@@ -4,10 +4,9 @@ import json
 
 import pytest
 
-from lagrax import cli, experiments
-from lagrax.experiments import _folder
-from lagrax.experiments._base import UserError
-from lagrax.experiments._options import Options, configure
+from lagrax import cli, experiments, runner
+from lagrax.runner import Options, UserError, _folder, configure
+from lagrax.runner._configuration import from_json
 
 from .test_cli import out as out
 from .test_cli import run, trivial
@@ -22,36 +21,59 @@ from .test_cli import run, trivial
         ("crossing", "t1=NaN", "t1 = nan, expected"),
         ("crossing", "t1=Infinity", "t1 = inf, expected"),
         ("crossing", f"t1={10**400}", "t1 = inf, expected"),
-        ("crossing", "t1=true", "not of the kind"),
-        ("crossing", "points=2.5", "not of the kind"),
-        ("crossing", f"points={'[' * 10_000}", "not of the kind"),
+        ("crossing", "t1=true", "t1 = True, expected a number, such as 1.0"),
+        ("crossing", "points=2.5", "points = 2.5, expected a whole number, such as 201"),
+        ("crossing", f"points={'[' * 10_000}", "[…, expected a whole number"),
         ("diagram", "points=0", "at least 2"),
         ("separation", "r1=2", "r1 < r2"),
         ("separation", "outer=0", "outer = 0, expected at least 1"),
         ("spheres", "batch=5000", "batch = 5000, expected at most 3000"),
         ("spheres", "max steps=0", "at least 1"),
-        ("spheres", "learning rate=0", "learning rate = 0.0, expected more than 0"),
+        ("spheres", "learning rate=0", "learning_rate = 0.0, expected more than 0"),
         ("spiral", "iterations=-5", "iterations = -5, expected at least 1"),
         ("spiral", f"iterations={2**31}", "at most 2147483647"),
         ("spiral", "sampling=3", "at most 2.5"),
-        ("spiral", "biases=1", "not of the kind"),
+        ("spiral", "biases=1", "expected true or false"),
         ("population", "sampling=1", "at most 0.5"),
         ("mackey-glass", "trajectories=0", "at least 1"),
-        ("universal", "widths=[]", "not of the kind"),
+        ("universal", "widths=[]", "expected a list of whole numbers"),
         ("universal", "widths=[4, 0]", "widths = 0, expected at least 1"),
-        ("universal", 'widths=[4, "a"]', "not of the kind"),
+        ("universal", 'widths=[4, "a"]', "expected a list of whole numbers, such as [4, 8, 16, 32, 64]"),
         ("complexity", "lengths=[2, 1]", "two or more that grow"),
         ("complexity", "lengths=[1]", "two or more that grow"),
         ("images", "epochs=0", "epochs = 0, expected at least 1"),
-        ("images", "max steps=-1", "max steps = -1, expected at least 1"),
-        ("images", "limit train=-1", "limit train = -1, expected at least 0"),
+        ("images", "max steps=-1", "max_steps = -1, expected at least 1"),
+        ("images", "limit train=-1", "limit_train = -1, expected at least 0"),
     ],
 )
 def test_bad_numbers_are_refused_before_anything_is_written(capsys, tmp_path, monkeypatch, name, text, expected):
     monkeypatch.chdir(tmp_path)
     code, printed, error = run(capsys, "reproduce", name, "--set", text)
-    assert code == 1 and expected in error and error.count("\n") == 1 and not printed
+    assert code == 2 and expected in error and error.count("\n") == 1 and not printed
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["learning rate", "learning-rate", "learning_rate"])
+def test_names_with_spaces_mean_the_same(name):
+    """As version 0.1.0 spelt them."""
+    config = configure(experiments.load("images"), Options("smoke", numbers={name: "1", "data dir": "17"}))
+    assert config.numbers.learning_rate == 1.0 and config.numbers.data_dir == "17"
+
+
+def test_lists_need_no_brackets():
+    for text in ("1,2,4", "[1, 2, 4]"):
+        assert configure(experiments.load("complexity"), Options(numbers={"lengths": text})).numbers.lengths == (1, 2, 4)
+
+
+def test_a_configuration_of_version_0_1_0_is_read():
+    """Its names have spaces. One that is not known is said."""
+    spiral = experiments.load("spiral")
+    config = configure(spiral, Options("smoke")).to_json()
+    old = {name.replace("_", " "): value for name, value in config["numbers"].items()}
+    assert "max steps" in old
+    assert from_json(spiral, config | {"numbers": old}) == configure(spiral, Options("smoke"))
+    with pytest.raises(UserError, match=r"its numbers are .*, colour, expected iterations, learning_rate"):
+        from_json(spiral, config | {"numbers": old | {"colour": 1}})
 
 
 def test_presets_are_possible():
@@ -73,7 +95,7 @@ def failing(out, monkeypatch):
 
     def load(name):
         made = trivial(name)
-        return experiments.Experiment(made.name, made.title, made.about, made.presets, work)
+        return runner.Experiment(made.name, made.title, made.about, made.presets, work)
 
     monkeypatch.setattr(experiments, "load", load)
     return errors
@@ -126,7 +148,7 @@ def test_a_report_that_could_not_be_written_is_written_on_resumption(capsys, out
         raise OSError(28, "No space left on device", str(file))
 
     with monkeypatch.context() as patched:
-        patched.setattr(experiments._run._report, "write", full)
+        patched.setattr(runner._execute._report, "write", full)
         code, _, error = run(capsys, "reproduce", "spiral")
         assert code == 1 and "report.html cannot be written" in error and error.count("\n") == 1
     failing += [ZeroDivisionError("nothing is to be computed again")]
@@ -150,7 +172,7 @@ def test_a_report_that_could_not_be_written_is_written_on_resumption(capsys, out
     ],
 )
 def test_an_edited_configuration_is_said(capsys, out, change):
-    config = configure(trivial("spiral"), Options()) | change
+    config = configure(trivial("spiral"), Options()).to_json() | change
     folder = _folder.create(out, "spiral", config)
     code, _, error = run(capsys, "reproduce", "spiral", "--resume")
     assert code == 1 and "is not what this version of lagrax writes" in error and error.count("\n") == 1
@@ -163,7 +185,7 @@ def test_the_newest_run_is_the_last_although_the_clock_was_set_back(out, monkeyp
     class Clock:
         @staticmethod
         def now():
-            return experiments._run.datetime.fromisoformat(next(times))
+            return runner._execute.datetime.fromisoformat(next(times))
 
     monkeypatch.setattr(_folder, "datetime", Clock)
     made = [_folder.create(out, "spiral", {}) for _ in range(4)]

@@ -8,8 +8,7 @@ from html.parser import HTMLParser
 import pytest
 
 from lagrax import cli
-from lagrax.experiments import _figures, _folder, _report
-from lagrax.experiments._base import Claim, Outcome, Table, UserError
+from lagrax.runner import Claim, Outcome, Table, UserError, _folder, _report, figures
 
 NASTY = "<script>alert(1)</script> & \"quotes\" 'single'"
 VOID = {"meta", "img", "br", "link"}
@@ -40,11 +39,11 @@ def finished(out, name, title, seconds=1.5):
     config = {"experiment": name, "title": title, "about": NASTY, "preset": "smoke", "seeds": 2, "adjoint": "discrete"}
     config |= {"solver": "tsit5", "tolerance": 1e-6, "numbers": {"points": 3}, "versions": {"jax": "0"}, "machine": "M"}
     folder = _folder.create(out, name, config)
-    figure, axes = _figures.new()
-    axes[0, 0].plot([0, 1], color=_figures.COLOURS["NDDE"], label="NDDE")
-    _figures.legend(figure, axes)
+    figure, axes = figures.new()
+    axes[0, 0].plot([0, 1], color=figures.COLOURS["NDDE"], label="NDDE")
+    figures.legend(figure, axes)
     claims = [Claim("It holds.", NASTY, True), Claim("It fails.", "2 > 1", False), Claim("It depends.", "?", None)]
-    entry = _figures.save(figure, folder, "plot", NASTY)
+    entry = figures.save(figure, folder, "plot", NASTY)
     outcome = Outcome({"error": 0.5}, claims, [entry], [Table("Numbers", ("a", "b"), [("1", NASTY)])], ["A note."])
     _folder.write_outcome(folder, outcome, seconds, False)
     return folder
@@ -99,9 +98,9 @@ def test_a_missing_figure_or_outcome_is_said(runs, capsys):
 def test_figures_are_the_same_bytes_each_time(tmp_path):
     for folder in (tmp_path / "a", tmp_path / "b"):
         folder.mkdir()
-        figure, axes = _figures.new(1, 2)
+        figure, axes = figures.new(1, 2)
         axes[0, 0].plot([1, 2, 3])
-        _figures.save(figure, folder, "plot", "caption")
+        figures.save(figure, folder, "plot", "caption")
     for suffix in ("png", "pdf"):
         assert (tmp_path / "a" / f"plot.{suffix}").read_bytes() == (tmp_path / "b" / f"plot.{suffix}").read_bytes()
 

@@ -6,13 +6,12 @@ import math
 import numpy as np
 import pytest
 
-from lagrax import experiments
-from lagrax.experiments import _folder
-from lagrax.experiments._base import spread
-from lagrax.experiments._options import PRESETS, Options
+from lagrax import experiments, runner
+from lagrax._choices import PRESETS
 from lagrax.experiments.complexity import growth
 from lagrax.experiments.separation import best_line
 from lagrax.experiments.universal import monotone_error
+from lagrax.runner import Options, _folder, of_seeds
 
 
 def smoke(name, out):
@@ -21,7 +20,7 @@ def smoke(name, out):
     Called by one test per experiment: workers that run tests side by side would each repeat a shared run.
     """
     experiment = experiments.load(name)
-    folder = experiments.start(experiment, out, Options("smoke"), progress=False)
+    folder = runner.start(experiment, out, Options("smoke"), progress=False)
     outcome, _ = _folder.read_outcome(folder)
     assert outcome.figures and _folder.is_finished(folder)
     for figure in outcome.figures:
@@ -84,7 +83,7 @@ def test_monotone_error():
     assert monotone_error(-x) == pytest.approx(1 / math.sqrt(3), rel=1e-3)
 
 
-def test_growth_and_spread():
+def test_growth_and_of_seeds():
     rows = {str(n): {"cost": 3.0 * n**2} for n in (1, 2, 4)}
     assert growth(rows, "cost") == pytest.approx(2)
-    assert spread([3.0, 1.0, 2.0]) == {"seeds": [3.0, 1.0, 2.0], "median": 2.0, "min": 1.0, "max": 3.0}
+    assert of_seeds([3.0, 1.0, 2.0]) == {"seeds": [3.0, 1.0, 2.0], "median": 2.0, "min": 1.0, "max": 3.0}

@@ -10,10 +10,10 @@ import optax
 import pytest
 
 import lagrax as lx
-from lagrax import experiments
-from lagrax.experiments import _folder, spiral
-from lagrax.experiments._options import Options
+from lagrax import experiments, runner
+from lagrax.experiments import spiral
 from lagrax.experiments._regression import Series, absolute_error, smooth
+from lagrax.runner import Options, _folder
 from lagrax.train import fit
 
 NUMBERS = {
@@ -27,7 +27,7 @@ NUMBERS = {
     "name", ["spiral", *(pytest.param(name, marks=pytest.mark.slow) for name in ("population", "spheres"))]
 )
 def test_smoke(name, tmp_path):
-    folder = experiments.start(experiments.load(name), tmp_path, Options("smoke", numbers=NUMBERS[name]), progress=False)
+    folder = runner.start(experiments.load(name), tmp_path, Options("smoke", numbers=NUMBERS[name]), progress=False)
     outcome, _ = _folder.read_outcome(folder)
     assert all(claim.reproduced is None for claim in outcome.claims) and outcome.claims
     assert all(

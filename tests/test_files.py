@@ -10,7 +10,7 @@ import jax.random as jr
 import pytest
 
 from lagrax import save
-from lagrax.experiments import _folder
+from lagrax.runner import _folder
 from lagrax.saving import _files
 from lagrax.saving._files import replacing, sole_writer
 from lagrax.train import fit

@@ -7,7 +7,7 @@ import pytest
 
 import lagrax
 from lagrax import _choices, _public, experiments
-from lagrax.experiments import _options
+from lagrax.runner import _configuration
 
 
 def python(*words, **options):
@@ -24,9 +24,9 @@ def python(*words, **options):
         (0, ["report", "--help"]),
         (2, []),
         (2, ["--nonsense"]),
-        (1, ["reprodce", "spiral"]),
-        (1, ["reproduce"]),
-        (1, ["reproduce", "spirl"]),
+        (2, ["reprodce", "spiral"]),
+        (2, ["reproduce"]),
+        (2, ["reproduce", "spirl"]),
         (2, ["reproduce", "spiral", "--preset", "smok"]),
         (2, ["reproduce", "spiral", "--solver", "euler"]),
         (2, ["reproduce", "spiral", "--set", "iterations"]),
@@ -74,6 +74,6 @@ def test_a_model_is_saved_under_public_names_whatever_was_imported_first(tmp_pat
 
 def test_choices_are_those_of_the_experiments():
     assert experiments.NAMES == _choices.EXPERIMENTS
-    assert {type(solver()).__name__.lower() for solver in _options.SOLVERS.values()} == set(_choices.SOLVERS)
-    named = {adjoint.__name__.removesuffix("Adjoint").lower(): adjoint for adjoint in _options.ADJOINTS.values()}
-    assert named == _options.ADJOINTS
+    assert {type(solver()).__name__.lower() for solver in _configuration.SOLVERS.values()} == set(_choices.SOLVERS)
+    named = {adjoint.__name__.removesuffix("Adjoint").lower(): adjoint for adjoint in _configuration.ADJOINTS.values()}
+    assert named == _configuration.ADJOINTS

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from .._choices import UserError
+from .._choices import UsageError, UserError
 from ._parser import parse
 from ._signals import INTERRUPTED, interruptible
 
@@ -21,7 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return code
     except UserError as error:
         print(f"lagrax: {error}", file=sys.stderr)
-        return 1
+        return 2 if isinstance(error, UsageError) else 1
     except OSError as error:
         print(f"lagrax: {error.filename or 'the output'} cannot be read or written ({error.strerror})", file=sys.stderr)
         if error.filename is None:  # Python is kept from trying it once more when it ends

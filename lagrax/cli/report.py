@@ -14,7 +14,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    from ..experiments import _collect
+    from ..runner import report
 
-    print(_collect.report(given.paths or [Path("runs")], given.to))
+    print(report(given.paths or [Path("runs")], given.to))
     return 0

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .._choices import ADJOINTS, EXPERIMENTS, MORE_PRESETS, PRESETS, SOLVERS, UserError, pick
+from .._choices import ADJOINTS, EXPERIMENTS, MORE_PRESETS, PRESETS, SOLVERS, UsageError, pick
 from ._signals import INTERRUPTED, interruptible
 from ._text import print_table, wrapped
 from ._types import assignment, one_of
 
 if TYPE_CHECKING:
-    from ..experiments import Options
+    from ..runner import Options
 
 HELP = "run experiments of the paper"
 _ABOUT = """\
@@ -29,11 +29,8 @@ examples:
   lagrax reproduce images --dataset mnist --data-dir DATA --limit-train 10000 --models NODE,NDDE
 """
 
-# Options of one experiment, and the numbers of its presets that they stand for.
-_IMAGES = {
-    "dataset": "dataset", "models": "models", "data_dir": "data dir", "limit_train": "limit train",
-    "limit_test": "limit test", "minutes": "minutes",
-}  # fmt: skip
+_IMAGES = ("dataset", "models", "data_dir", "limit_train", "limit_test", "minutes")
+"""Options of one experiment, which stand for numbers of its presets."""
 
 
 def declare(parser: argparse.ArgumentParser) -> None:
@@ -76,23 +73,22 @@ def run(given: argparse.Namespace) -> int:
     for name in given.names:
         pick("experiment", name, (*EXPERIMENTS, "all"))
     if not given.names and not given.resume:
-        raise UserError(f"which experiment? Name one or more of {', '.join(EXPERIMENTS)}, or all")
-    from .. import experiments
-    from ..experiments import _collect, _processes
+        raise UsageError(f"which experiment? Name one or more of {', '.join(EXPERIMENTS)}, or all")
+    from .. import experiments, runner
 
     if given.table:
         return _print_table(given)
-    _processes.join(given.coordinator, given.processes, given.process)
-    names, folders = _collect.plan(given.names, given.resume, given.out)
+    runner.join(given.coordinator, given.processes, given.process)
+    names, folders = runner.plan(given.names, given.resume, given.out)
     options = {name: _options(name, given, names) for name in names}
     chosen = [experiments.load(name) for name in names]
-    _collect.check(chosen, folders, options)
+    runner.check(chosen, folders, options)
     done: list[Path] = []
     for position, experiment in enumerate(chosen):
         if len(chosen) > 1:
             print(f"\n{experiment.name} ({position + 1} of {len(chosen)}): {experiment.title}", flush=True)
         folder = folders.get(experiment.name)
-        begin = experiments.start if folder is None else experiments.resume
+        begin = runner.start if folder is None else runner.resume
         message = _how_to_resume(names[position:], given)
         try:
             with interruptible(message):
@@ -106,32 +102,32 @@ def run(given: argparse.Namespace) -> int:
         _print_outcome(found)
     if not done:
         return 0
-    report = _collect.joint_report(done, given.out)
+    report = runner.joint_report(done, given.out)
     print(f"\nReport: {report}")
     return 0
 
 
 def _options(name: str, given: argparse.Namespace, names: Sequence[str]) -> "Options":
     """What was asked of one of the experiments: those of images are for images alone."""
-    from ..experiments import Options
+    from ..runner import Options
 
     own = {option: getattr(given, option) for option in _IMAGES if getattr(given, option) is not None}
     if own and "images" not in names:
         option = next(iter(own)).replace("_", "-")
-        raise UserError(f"--{option} is an option of images, which is not among the experiments to run: leave it out")
+        raise UsageError(f"--{option} is an option of images, which is not among the experiments to run: leave it out")
     numbers = dict(given.numbers)
     if name == "images":
-        numbers |= {_IMAGES[option]: str(value) for option, value in own.items()}
+        numbers |= {option: str(value) for option, value in own.items()}
     return Options(given.preset, given.seeds, given.adjoint, given.solver, given.tolerance, numbers)
 
 
 def _print_table(given: argparse.Namespace) -> int:
-    from ..experiments import _image_models
+    from ..experiments.images import parameters_table
 
     pick("table", given.table, ("parameters",))
     if given.names != ["images"]:
-        raise UserError(f"--table {given.table} is an option of images: lagrax reproduce images --table {given.table}")
-    print_table(_image_models.parameters_table())
+        raise UsageError(f"--table {given.table} is an option of images: lagrax reproduce images --table {given.table}")
+    print_table(parameters_table())
     return 0
 
 
@@ -149,15 +145,14 @@ def _how_to_resume(names: Sequence[str], given: argparse.Namespace) -> str:
 
 
 def _print_outcome(folder: Path) -> None:
-    from ..experiments._folder import read_outcome
-    from ..experiments._report import verdict
+    from ..runner import read_outcome
 
     outcome, duration = read_outcome(folder)
     for table in outcome.tables:
         print()
         print_table(table)
     for claim in outcome.claims:
-        print(f"\n{verdict(claim)}")
+        print(f"\n{claim.verdict}")
         print(wrapped(f"the paper says: {claim.paper}", "  "))
         print(wrapped(f"we measured:    {claim.measured}", "  "))
     print(f"\n{folder} ({duration})", flush=True)

@@ -3,12 +3,8 @@
 import importlib
 
 from .._choices import EXPERIMENTS as NAMES
-from .._choices import pick as pick
-from ._base import Experiment as Experiment
-from ._base import UserError as UserError
-from ._options import Options as Options
-from ._run import resume as resume
-from ._run import start as start
+from .._choices import pick
+from ..runner import Experiment, UserError
 
 
 def load(name: str) -> Experiment:

@@ -12,9 +12,21 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..nn import AbstractModel
+from ..runner import Numbers, Settings, number
 from ..train import Fit
-from ._base import Settings
 from ._training import train_seeds
+
+
+@dataclasses.dataclass(frozen=True)
+class FitNumbers(Numbers):
+    """The numbers of a fit to a series; others are added by the experiments, and the defaults are the paper's."""
+
+    iterations: int = number(3000, "updates of Adam")
+    learning_rate: float = number(0.01, "of Adam")
+    sampling: float = number(0.05, "time between two observations", least=1e-4)
+    biases: bool = number(False, "whether the networks have biases, which the paper's formulas do not")
+    snapshots: int = number(60, "models kept during training")
+    max_steps: int = number(512, "steps of a solve, at most")
 
 
 class Series(eqx.Module):
@@ -47,8 +59,8 @@ def absolute_error(adjoint: Any, ts: np.ndarray) -> Callable:
 
 def train(settings: Settings, makers: dict[str, Callable], series: Series) -> dict[str, Fit]:
     """Fits each kind of model, `makers[name](key)`, to the series (of each seed)."""
-    iterations = settings.numbers["iterations"]
-    every = max(1, iterations // settings.numbers["snapshots"])
+    iterations = settings.numbers.iterations
+    every = max(1, iterations // settings.numbers.snapshots)
     loss = absolute_error(settings.adjoint, np.asarray(series.ts[0]))
     fits = {}
     for position, (name, make) in enumerate(makers.items()):

@@ -14,16 +14,20 @@ import numpy as np
 from .._solve import ddesolve
 from .._term import DelayTerm
 from ..nn import AbstractModel, Form, MLPField, NeuralDDE, NeuralODE
+from ..runner import Claim, Figure, Outcome, Preset, Settings, Table, figures, number, of_seeds
 from ..train import Fit, unstack
-from . import _figures as figures
-from ._base import Claim, Figure, Outcome, Preset, Settings, Table, spread
-from ._regression import Series, judged, median_seed, plot_band, predict, smooth, train
+from ._regression import FitNumbers, Series, judged, median_seed, plot_band, predict, smooth, train
 
 DELAY, TRAINING, END = 1.0, 3.0, 8.0
 HORIZONS = {"τ": 1.0, "2τ": 2.0, "5τ": 5.0}
 """How far beyond the training interval the test losses look."""
 
-LIMITS = {"sampling": (1e-4, DELAY / 2)}
+
+@dataclasses.dataclass(frozen=True)
+class SeriesNumbers(FitNumbers):
+    sampling: float = number(0.05, "time between two observations", least=1e-4, most=DELAY / 2)
+    trajectories: int = number(100, "constant pasts, each with a series")
+    decay: bool = number(False, "whether the learning rate falls to zero along half a cosine")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,11 +40,11 @@ class System:
     highest: float
 
 
-def observe(system: System, settings: Settings) -> Series:
+def observe(system: System, settings: Settings[SeriesNumbers]) -> Series:
     """For each seed, series (times, trajectories, 1) on [0, 8] from constant pasts of its own."""
     numbers = settings.numbers
-    ts = jnp.linspace(0, END, 1 + round(END / numbers["sampling"]))
-    count = numbers["trajectories"]
+    ts = jnp.linspace(0, END, 1 + round(END / numbers.sampling))
+    count = numbers.trajectories
     exact = dfx.PIDController(rtol=1e-6, atol=1e-6)
     term = DelayTerm(lambda t, y, z, args: system.field(y, z), DELAY)
 
@@ -55,10 +59,10 @@ def observe(system: System, settings: Settings) -> Series:
     return Series(jnp.broadcast_to(ts, (settings.seeds, *ts.shape)), xs)
 
 
-def makers(settings: Settings) -> dict[str, Any]:
+def makers(settings: Settings[SeriesNumbers]) -> dict[str, Any]:
     """The paper's nets: two hidden layers of ten units, tanh, no biases in its formulas; ANODE has one more component."""
-    net = {"width": 10, "depth": 2, "use_bias": settings.numbers["biases"]}
-    shared = {"t1": TRAINING, "max_steps": settings.numbers["max steps"], **settings.stepping}
+    net: dict[str, Any] = {"width": 10, "depth": 2, "use_bias": settings.numbers.biases}
+    shared = {"t1": TRAINING, "max_steps": settings.numbers.max_steps, **settings.stepping}
 
     def ndde(key: jax.Array) -> AbstractModel:
         return NeuralDDE(MLPField(1, form=Form.CONCAT, key=key, **net), DELAY, **shared)
@@ -72,7 +76,7 @@ def makers(settings: Settings) -> dict[str, Any]:
     return {"NDDE": ndde, "NODE": node, "ANODE": anode}
 
 
-def run(system: System, settings: Settings) -> Outcome:
+def run(system: System, settings: Settings[SeriesNumbers]) -> Outcome:
     whole = observe(system, settings)
     steps = int(np.sum(np.asarray(whole.ts[0]) <= TRAINING + 1e-6))
     fits = train(settings, makers(settings), Series(whole.ts[:, :steps], whole.xs[:, :steps]))
@@ -104,9 +108,9 @@ def measure(fitted: Fit, curves: dict[str, np.ndarray]) -> dict[str, Any]:
     last = {key: np.median(fitted.history[f"{key} evaluations"][-100:], axis=0) for key in ("forward", "backward")}
     return {
         # The loss of single iterations jitters, as Adam's steps do at a constant learning rate.
-        "training MAE": spread(np.nanmedian(fitted.history["loss"][-100:], axis=0)),
-        **{f"test MAE over {name}": spread(curves[name][-1]) for name in HORIZONS},
-        **{f"{key} evaluations": spread(value) for key, value in last.items()},
+        "training MAE": of_seeds(np.nanmedian(fitted.history["loss"][-100:], axis=0)),
+        **{f"test MAE over {name}": of_seeds(curves[name][-1]) for name in HORIZONS},
+        **{f"{key} evaluations": of_seeds(value) for key, value in last.items()},
         "seconds": fitted.seconds,
     }
 
@@ -141,15 +145,15 @@ def table(measured: dict[str, Any]) -> Table:
     return Table("Median over the seeds (lowest – highest)", ("model", *names), rows)
 
 
-def notes(system: System, settings: Settings) -> list[str]:
+def notes(system: System, settings: Settings[SeriesNumbers]) -> list[str]:
     return [
-        f"The paper does not say where its {settings.numbers['trajectories']} constant pasts come from. Here they are "
+        f"The paper does not say where its {settings.numbers.trajectories} constant pasts come from. Here they are "
         f"uniform in [{system.lowest:g}, {system.highest:g}], drawn anew for each seed.",
         "Predictions run from t = 0: a test loss compares the model's own continuation of its training interval.",
         "Weights start as PyTorch's linear layers do, uniform in ±1/√fan-in; biases: "
-        + ("yes, as PyTorch's layers have." if settings.numbers["biases"] else "no, as in the formulas of the paper."),
+        + ("yes, as PyTorch's layers have." if settings.numbers.biases else "no, as in the formulas of the paper."),
         "The learning rate "
-        + ("falls to zero along half a cosine, other than in the paper." if settings.numbers["decay"] else "is constant."),
+        + ("falls to zero along half a cosine, other than in the paper." if settings.numbers.decay else "is constant."),
         "Training MAE: the median over the last 100 iterations. Test MAE: of the model after the last one.",
     ]
 
@@ -198,16 +202,11 @@ def draw_phases(system: System, settings: Settings, fits: dict[str, Fit], measur
     return figures.save(figure, settings.folder, "phases", caption)
 
 
-_PAPER = {
-    "iterations": 3000, "learning rate": 0.01, "sampling": 0.05, "trajectories": 100, "biases": False, "decay": False,
-    "snapshots": 60, "max steps": 512,
-}  # fmt: skip
-
-
-def presets(**default: Any) -> dict[str, Preset]:
-    """Those of one equation: `paper` has the paper's numbers, `default` these in the place of some."""
+def presets(default: SeriesNumbers, takes: str) -> dict[str, Preset[SeriesNumbers]]:
+    """Those of one equation: `paper` has the paper's numbers, `default` some others."""
+    smoke = SeriesNumbers(iterations=20, trajectories=10, snapshots=2)
     return {
-        "smoke": Preset({**_PAPER, "iterations": 20, "trajectories": 10, "snapshots": 2}, seeds=2, tolerance=1e-3),
-        "default": Preset({**_PAPER, **default}, seeds=5, tolerance=1e-5),
-        "paper": Preset(_PAPER, seeds=5, tolerance=1e-5),
+        "smoke": Preset(smoke, seeds=2, tolerance=1e-3, takes="1 min"),
+        "default": Preset(default, seeds=5, tolerance=1e-5, takes=takes),
+        "paper": Preset(SeriesNumbers(), seeds=5, tolerance=1e-5, takes="6 min"),
     }

@@ -7,10 +7,9 @@ import jax.random as jr
 import optax
 from jaxtyping import Array
 
+from ..runner import Settings, UserError, is_first
 from ..saving._persist import save
 from ..train import Fit, fit, stack, unstack
-from ._base import Settings, UserError
-from ._processes import is_first
 
 
 def train_seeds(
@@ -20,8 +19,8 @@ def train_seeds(
 
     Where the numbers have a `decay` that is true, the learning rate falls to zero along half a cosine.
     """
-    folder, rate = settings.folder / name, settings.numbers["learning rate"]
-    if settings.numbers.get("decay"):
+    folder, rate = settings.folder / name, settings.numbers.learning_rate
+    if getattr(settings.numbers, "decay", False):
         rate = optax.cosine_decay_schedule(rate, iterations)
     settings.say(f"{name}: {iterations} iterations, {settings.seeds} seed{'s' * (settings.seeds > 1)}")
     fitted = fit(

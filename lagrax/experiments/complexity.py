@@ -1,5 +1,6 @@
 """What the three adjoints cost as the interval grows: evaluations, memory, time and error for T = nτ."""
 
+import dataclasses
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -10,13 +11,25 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._adjoint import ContinuousAdjoint, DiscreteAdjoint, PiecewiseAdjoint
 from .._solve import ddesolve
 from .._term import DelayTerm
-from . import _figures
-from ._base import Claim, Experiment, Figure, Outcome, Preset, Settings, Table, UserError
-from ._options import ADJOINTS
+from ..runner import Claim, Experiment, Figure, Numbers, Outcome, Preset, Settings, Table, UsageError, figures, number
 
 DELAY, START, MAX_STEPS = 0.5, (0.0, 1.0), 16384
+
+
+@dataclasses.dataclass(frozen=True)
+class ComplexityNumbers(Numbers):
+    lengths: tuple[int, ...] = number((1, 2, 3, 4, 5, 6), "lengths n of the interval, T = nτ")
+    repetitions: int = number(31, "times that a gradient is timed, of which the median is taken")
+
+    def check(self) -> None:
+        if len(self.lengths) < 2 or tuple(sorted(set(self.lengths))) != self.lengths:
+            raise UsageError(f"lengths = {list(self.lengths)}, expected two or more that grow, such as [1, 2, 4]")
+
+
+ADJOINTS = {"discrete": DiscreteAdjoint, "continuous": ContinuousAdjoint, "piecewise": PiecewiseAdjoint}
 QUANTITIES = {
     "backward": "evaluations, backward pass",
     "kept": "numbers kept between passes",
@@ -25,12 +38,12 @@ QUANTITIES = {
 }
 
 
-def run(settings: Settings) -> Outcome:
+def run(settings: Settings[ComplexityNumbers]) -> Outcome:
     random = np.random.default_rng(0)
     weights = tuple(jnp.asarray(random.normal(size=shape) / np.sqrt(shape[1])) for shape in ((10, 2), (2, 10)))
     reference = jax.jit(jax.grad(_loss(settings, ADJOINTS["discrete"], MAX_STEPS), has_aux=True))
     metrics: dict[str, Any] = {name: {} for name in ADJOINTS}
-    for n in settings.numbers["lengths"]:
+    for n in settings.numbers.lengths:
         tolerance, t1 = jnp.array(settings.tolerance), jnp.array(n * DELAY)
         exact, _ = reference(weights, jnp.zeros(()), tolerance * 1e-4, t1)
         _, (_, steps) = reference(weights, jnp.zeros(()), tolerance, t1)
@@ -40,18 +53,14 @@ def run(settings: Settings) -> Outcome:
     return Outcome(metrics, _claims(settings, metrics), [_draw(settings, metrics)], [_table(metrics)], [_NOTE])
 
 
-def check(numbers: Mapping[str, Any]) -> None:
-    lengths = numbers["lengths"]
-    if len(lengths) < 2 or sorted(set(lengths)) != lengths:
-        raise UserError(f"lengths = {lengths}, expected two or more that grow, such as [1, 2, 4]")
-
-
 def field(t, y, z, weights):
     """The spiral's equation with a network of ten units."""
     return weights[1] @ jnp.tanh(weights[0] @ (y + z))
 
 
-def _measure(settings: Settings, name: str, n: int, steps: int, weights: Any, exact: np.ndarray) -> dict[str, float]:
+def _measure(
+    settings: Settings[ComplexityNumbers], name: str, n: int, steps: int, weights: Any, exact: np.ndarray
+) -> dict[str, float]:
     """Both passes of one adjoint, for T = nτ."""
     # Room for just the steps that are taken, so that memory is that of the steps and not of an unused buffer; Algorithm 1
     # stores none, and needs the number as a limit only.
@@ -66,7 +75,7 @@ def _measure(settings: Settings, name: str, n: int, steps: int, weights: Any, ex
         "forward": int(forward),
         "backward": int(backward),
         "kept": sum(leaf.size for leaf in jax.tree.leaves(transpose) if eqx.is_inexact_array(leaf)),
-        "seconds": _seconds(lambda: backwards(forwards(weights, tally)[0]), settings.numbers["repetitions"]),
+        "seconds": _seconds(lambda: backwards(forwards(weights, tally)[0]), settings.numbers.repetitions),
         "error": float(np.linalg.norm(_flat(found) - exact) / np.linalg.norm(exact)),
     }
 
@@ -112,8 +121,8 @@ def growth(rows: Mapping[str, Mapping[str, float]], key: str) -> float:
     return float(np.polyfit(np.log([int(n) for n, _ in chosen]), np.log([row[key] for _, row in chosen]), 1)[0])
 
 
-def _claims(settings: Settings, metrics: dict[str, Any]) -> list[Claim]:
-    lengths = settings.numbers["lengths"]
+def _claims(settings: Settings[ComplexityNumbers], metrics: dict[str, Any]) -> list[Claim]:
+    lengths = settings.numbers.lengths
     comparable = len(lengths) >= 3
     kept = [metrics["piecewise"][str(n)]["kept"] for n in lengths]
     slope = [(b - a) / (m - k) for k, m, a, b in zip(lengths[:-1], lengths[1:], kept[:-1], kept[1:], strict=True)]
@@ -160,26 +169,26 @@ def _table(metrics: dict[str, Any]) -> Table:
     return Table("One gradient of L(h(T))", columns, rows)
 
 
-def _draw(settings: Settings, metrics: dict[str, Any]) -> Figure:
-    figure, axes = _figures.new(2, 2, width=3.8, height=2.8, sharex=True)
-    lengths = settings.numbers["lengths"]
+def _draw(settings: Settings[ComplexityNumbers], metrics: dict[str, Any]) -> Figure:
+    figure, axes = figures.new(2, 2, width=3.8, height=2.8, sharex=True)
+    lengths = settings.numbers.lengths
     for axis, (key, label) in zip(axes.flat, QUANTITIES.items(), strict=True):
         for name, rows in metrics.items():
             values = [rows[str(n)][key] for n in lengths]
             # Dashed and hollow, so that curves which coincide are both seen.
             look = {"linestyle": "--", "markerfacecolor": "none", "markersize": 8} if name == "continuous" else {}
-            axis.plot(lengths, values, color=_figures.COLOURS[name], marker=_figures.MARKERS[name], label=name, **look)
+            axis.plot(lengths, values, color=figures.COLOURS[name], marker=figures.MARKERS[name], label=name, **look)
         axis.set(yscale="linear" if key == "kept" else "log", ylabel=label)
         axis.set_xticks(lengths)
     axes[0, 1].set_ylim(bottom=0)
     for axis in axes[1]:
         axis.set_xlabel("T/τ")
-    _figures.legend(figure, axes[0, 0])
+    figures.legend(figure, axes[0, 0])
     caption = (
         "Cost of one gradient as the interval grows, for the exact gradient of the steps (discrete), Theorem 1 (continuous) "
         "and Algorithm 1 (piecewise)."
     )
-    return _figures.save(figure, settings.folder, "complexity", caption)
+    return figures.save(figure, settings.folder, "complexity", caption)
 
 
 EXPERIMENT = Experiment(
@@ -188,11 +197,10 @@ EXPERIMENT = Experiment(
     about="Measures evaluations, memory, time and error of a gradient by the discrete adjoint, by Theorem 1 and by "
     "Algorithm 1, for T = nτ with growing n, beside the complexity analysis in the paper's appendix.",
     presets={
-        "smoke": Preset({"lengths": [1, 2], "repetitions": 2}, solver="bosh3", tolerance=1e-4),
-        "default": Preset({"lengths": [1, 2, 3, 4, 5, 6], "repetitions": 11}),
-        "paper": Preset({"lengths": [1, 2, 3, 4, 5, 6], "repetitions": 31}),
+        "smoke": Preset(ComplexityNumbers((1, 2), 2), solver="bosh3", tolerance=1e-4, takes="20 s"),
+        "default": Preset(ComplexityNumbers(repetitions=11), takes="3 min"),
+        "paper": Preset(ComplexityNumbers(), takes="3 min"),
     },
     run=run,
-    check=check,
     x64=True,
 )

@@ -1,18 +1,25 @@
 """Two trajectories that cross: x'(t) = −2 x(t − τ) from ±1, with and without a delay."""
 
+import dataclasses
+
 import jax.numpy as jnp
 import numpy as np
 
 from ..nn import NeuralDDE, NeuralODE
-from . import _figures
-from ._base import Claim, Experiment, Figure, Outcome, Preset, Settings, Table
+from ..runner import Claim, Experiment, Figure, Numbers, Outcome, Preset, Settings, Table, figures, number
 
 STARTS = (-1.0, 1.0)
 
 
-def run(settings: Settings) -> Outcome:
-    t1 = settings.numbers["t1"]
-    ts = np.linspace(0, t1, settings.numbers["points"])
+@dataclasses.dataclass(frozen=True)
+class CrossingNumbers(Numbers):
+    t1: float = number(1.0, "end of the trajectories", least=1, most=1000)
+    points: int = number(201, "times at which they are drawn", least=2, most=10**6)
+
+
+def run(settings: Settings[CrossingNumbers]) -> Outcome:
+    t1 = settings.numbers.t1
+    ts = np.linspace(0, t1, settings.numbers.points)
     shared = {"t1": t1, **settings.solving}
     ode = NeuralODE(lambda t, x, past, args: -2 * x, **shared)
     dde = NeuralDDE(lambda t, x, past, args: -2 * past, 1.0, **shared)
@@ -54,9 +61,9 @@ def _yes(fact: bool) -> str:
 
 
 def _draw(settings: Settings, ts: np.ndarray, paths: dict[str, np.ndarray]) -> Figure:
-    figure, axes = _figures.new(1, 2, sharey=True)
+    figure, axes = figures.new(1, 2, sharey=True)
     for axis, (name, path) in zip(axes[0], paths.items(), strict=True):
-        for column, start, colour in zip(path.T, STARTS, (_figures.BLUE, _figures.RED), strict=True):
+        for column, start, colour in zip(path.T, STARTS, (figures.BLUE, figures.RED), strict=True):
             past = -1.0 if "DDE" in name else 0.0
             axis.plot([past, 0], [start, start], color=colour, linestyle=":", label=None)
             axis.plot(ts, column, color=colour, label=f"x(0) = {start:g}".replace("-", "−"))
@@ -64,21 +71,19 @@ def _draw(settings: Settings, ts: np.ndarray, paths: dict[str, np.ndarray]) -> F
             axis.plot(1, np.interp(1.0, ts, column), ">", color=colour)
         axis.set(title=name, xlabel="time t", xlim=(-1.08, float(ts[-1]) + 0.08), xticks=(-1, -0.5, 0, 0.5, 1))
     axes[0, 0].set_ylabel("x(t)")
-    _figures.legend(figure, axes[0, 0])
+    figures.legend(figure, axes[0, 0])
     caption = (
         "Left: the trajectories of x' = −2x from −1 and 1 keep apart. Right: those of x' = −2x(t − 1) intersect, and map −1 "
         "to 1 and 1 to −1 at t = 1. Dotted: the initial function."
     )
-    return _figures.save(figure, settings.folder, "crossing", caption)
+    return figures.save(figure, settings.folder, "crossing", caption)
 
 
-_NUMBERS = {"t1": 1.0, "points": 201}
 EXPERIMENT = Experiment(
     name="crossing",
     title="Trajectories that intersect",
     about="Solves x'(t) = −2 x(t − τ) from −1 and from 1, with τ = 1 and τ = 0. In one dimension trajectories of an ODE "
     "keep their order; those of a delay equation may cross, so that it represents x ↦ −x.",
-    presets={name: Preset(_NUMBERS) for name in ("smoke", "default", "paper")},
+    presets={name: Preset(CrossingNumbers()) for name in ("smoke", "default", "paper")},
     run=run,
-    limits={"t1": (1, 1000), "points": (2, 10**6)},
 )

@@ -1,19 +1,24 @@
 """The sketch of NODE and NDDE as feature extractors, drawn over solutions of two small equations."""
 
+import dataclasses
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
 from ..nn import NeuralDDE, NeuralODE
-from . import _figures
-from ._base import Experiment, Figure, Outcome, Preset, Settings
+from ..runner import Experiment, Figure, Numbers, Outcome, Preset, Settings, figures, number
 
 DELAY, END, START = 1.0, 2.6, 1.0
 
 
-def run(settings: Settings) -> Outcome:
-    ts = np.linspace(0, END, settings.numbers["points"])
+@dataclasses.dataclass(frozen=True)
+class DiagramNumbers(Numbers):
+    points: int = number(201, "times at which the trajectories are drawn", least=2, most=10**6)
+
+
+def run(settings: Settings[DiagramNumbers]) -> Outcome:
+    ts = np.linspace(0, END, settings.numbers.points)
     shared = {"t1": END, **settings.solving}
     models = {
         "NODE": NeuralODE(lambda t, h, past, args: -0.9 * h, **shared),
@@ -25,7 +30,7 @@ def run(settings: Settings) -> Outcome:
 
 
 def _draw(settings: Settings, ts: np.ndarray, paths: dict[str, np.ndarray]) -> Figure:
-    figure, axes = _figures.new(2, 1, width=8.0, height=2.7)
+    figure, axes = figures.new(2, 1, width=8.0, height=2.7)
     for axis, (name, path) in zip(axes[:, 0], paths.items(), strict=True):
         _frame(axis, name)
         _trajectory(axis, ts, path, name)
@@ -34,25 +39,25 @@ def _draw(settings: Settings, ts: np.ndarray, paths: dict[str, np.ndarray]) -> F
         "The neural ODE starts from the initial value h(0), the neural delay equation from the initial function φ(t) on "
         "[−τ, 0]. Both act as feature extractors: a following layer processes the feature h(T), with a given loss function."
     )
-    return _figures.save(figure, settings.folder, "diagram", caption)
+    return figures.save(figure, settings.folder, "diagram", caption)
 
 
 def _frame(axis: Any, name: str) -> None:
     """A bare time axis with the equation above it."""
     axis.set(xlim=(-2.6, 7.2), ylim=(-1.75, 1.9))
     axis.axis("off")
-    axis.annotate("", (END + 0.55, -1.35), (-1.35, -1.35), arrowprops=_arrow(_figures.BLACK))
+    axis.annotate("", (END + 0.55, -1.35), (-1.35, -1.35), arrowprops=_arrow(figures.BLACK))
     axis.text(END + 0.62, -1.35, "t", va="center")
     marks = {0.0: "0", END: "T"} | ({-DELAY: "−τ"} if name == "NDDE" else {})
     for time, label in marks.items():
-        axis.plot([time, time], [-1.42, -1.28], color=_figures.BLACK, linewidth=1)
+        axis.plot([time, time], [-1.42, -1.28], color=figures.BLACK, linewidth=1)
         axis.text(time, -1.7, label, ha="center", va="center")
     equation = "h′(t) = f(h(t), t; w)" if name == "NODE" else "h′(t) = f(h(t), h(t − τ), t; w)"
-    axis.text(1.35, 1.62, f"{name}:  {equation}", ha="center", va="center", color=_figures.COLOURS[name], fontsize=11)
+    axis.text(1.35, 1.62, f"{name}:  {equation}", ha="center", va="center", color=figures.COLOURS[name], fontsize=11)
 
 
 def _trajectory(axis: Any, ts: np.ndarray, path: np.ndarray, name: str) -> None:
-    colour = _figures.COLOURS[name]
+    colour = figures.COLOURS[name]
     axis.plot(ts, path, color=colour, linewidth=2.2)
     axis.plot(ts[-1], path[-1], "o", color=colour, markersize=7)
     if name == "NODE":
@@ -60,7 +65,7 @@ def _trajectory(axis: Any, ts: np.ndarray, path: np.ndarray, name: str) -> None:
         axis.text(-0.12, START + 0.28, "initial value h(0)", ha="right", va="center")
         _input(axis, -0.12)
     else:
-        axis.plot([-DELAY, 0], [START, START], color=_figures.BLACK, linewidth=3.4, solid_capstyle="round")
+        axis.plot([-DELAY, 0], [START, START], color=figures.BLACK, linewidth=3.4, solid_capstyle="round")
         axis.text(-DELAY / 2, START + 0.28, "initial function φ(t)", ha="center", va="center")
         _input(axis, -DELAY - 0.1)
         _look_back(axis, ts, path)
@@ -68,15 +73,15 @@ def _trajectory(axis: Any, ts: np.ndarray, path: np.ndarray, name: str) -> None:
 
 def _input(axis: Any, end: float) -> None:
     _box(axis, -2.1, START, "input\nx", 0.8)
-    axis.annotate("", (end, START), (-1.68, START), arrowprops=_arrow(_figures.BLACK))
+    axis.annotate("", (end, START), (-1.68, START), arrowprops=_arrow(figures.BLACK))
 
 
 def _look_back(axis: Any, ts: np.ndarray, path: np.ndarray) -> None:
     """An arrow from a past state to the present one whose slope depends on it."""
     now = 1.75
     past, present = float(np.interp(now - DELAY, ts, path)), float(np.interp(now, ts, path))
-    axis.plot([now - DELAY, now], [past, present], "o", color=_figures.BLACK, markersize=4)
-    curve = {**_arrow(_figures.BLACK), "connectionstyle": "arc3,rad=-0.45", "linestyle": "--"}
+    axis.plot([now - DELAY, now], [past, present], "o", color=figures.BLACK, markersize=4)
+    curve = {**_arrow(figures.BLACK), "connectionstyle": "arc3,rad=-0.45", "linestyle": "--"}
     axis.annotate("", (now, present), (now - DELAY, past), arrowprops=curve)
     axis.text(now - DELAY - 0.1, past - 0.05, "h(t − τ)", ha="right", va="top", fontsize=9)
     axis.text(now, present - 0.13, "h(t)", ha="center", va="top", fontsize=9)
@@ -85,9 +90,9 @@ def _look_back(axis: Any, ts: np.ndarray, path: np.ndarray) -> None:
 def _head(axis: Any, end: float) -> None:
     """From the feature h(T) to the layer and the loss."""
     axis.text(END + 0.05, end + 0.3, "feature h(T)", ha="center", va="center")
-    axis.annotate("", (4.3, 0.2), (END + 0.14, end), arrowprops=_arrow(_figures.BLACK))
+    axis.annotate("", (4.3, 0.2), (END + 0.14, end), arrowprops=_arrow(figures.BLACK))
     _box(axis, 4.85, 0.2, "layer", 1.1)
-    axis.annotate("", (5.95, 0.2), (5.4, 0.2), arrowprops=_arrow(_figures.BLACK))
+    axis.annotate("", (5.95, 0.2), (5.4, 0.2), arrowprops=_arrow(figures.BLACK))
     _box(axis, 6.5, 0.2, "loss L", 1.1)
 
 
@@ -95,7 +100,7 @@ def _box(axis: Any, x: float, y: float, text: str, width: float) -> None:
     from matplotlib.patches import FancyBboxPatch
 
     shape = (x - width / 2 + 0.05, y - 0.3), width - 0.1, 0.6
-    axis.add_patch(FancyBboxPatch(*shape, boxstyle="round,pad=0.05", facecolor="#f3f5f8", edgecolor=_figures.BLACK))
+    axis.add_patch(FancyBboxPatch(*shape, boxstyle="round,pad=0.05", facecolor="#f3f5f8", edgecolor=figures.BLACK))
     axis.text(x, y, text, ha="center", va="center", linespacing=1.1)
 
 
@@ -108,7 +113,6 @@ EXPERIMENT = Experiment(
     title="NODE and NDDE as feature extractors",
     about="The sketch that introduces the two models: from an initial value or an initial function along a trajectory to a "
     "feature, which a layer and a loss function process.",
-    presets={name: Preset({"points": 201}) for name in ("smoke", "default", "paper")},
+    presets={name: Preset(DiagramNumbers()) for name in ("smoke", "default", "paper")},
     run=run,
-    limits={"points": (2, 10**6)},
 )

@@ -2,8 +2,8 @@
 
 import functools as ft
 
-from ._base import Experiment
-from ._series import LIMITS, System, presets, run
+from ..runner import Experiment
+from ._series import SeriesNumbers, System, presets, run
 
 SYSTEM = System("Mackey–Glass system", lambda y, z: 4 * z / (1 + z**9.65) - 2 * y, 0.1, 1.5)
 
@@ -14,7 +14,6 @@ EXPERIMENT = Experiment(
     "[0, 3] by a neural DDE, a neural ODE and an augmented one. The paper finds that only the NDDE reaches a low training "
     "loss, and that it predicts better.",
     # The equation is no odd function, a network without biases is: it ends at 0.037 where this one ends at 0.008.
-    presets=presets(biases=True, iterations=2000, snapshots=40),
+    presets=presets(SeriesNumbers(biases=True, iterations=2000, snapshots=40), "5 min"),
     run=ft.partial(run, SYSTEM),
-    limits=LIMITS,
 )

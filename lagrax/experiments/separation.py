@@ -1,8 +1,7 @@
 """Proposition 1 in two dimensions: a delay equation that makes a disc and the ring around it linearly separable."""
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -10,8 +9,35 @@ import numpy as np
 from scipy.optimize import linprog
 
 from ..nn import separating_dde
-from . import _figures
-from ._base import Claim, Experiment, Figure, Outcome, Preset, Settings, Table, UserError, spread
+from ..runner import (
+    Claim,
+    Experiment,
+    Figure,
+    Numbers,
+    Outcome,
+    Preset,
+    Settings,
+    Table,
+    UsageError,
+    figures,
+    number,
+    of_seeds,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class SeparationNumbers(Numbers):
+    r1: float = number(1.0, "radius of the disc")
+    r2: float = number(2.0, "inner radius of the ring")
+    r3: float = number(3.0, "outer radius of the ring")
+    t1: float = number(10.0, "time T = τ at which the features are taken")
+    inner: int = number(400, "points in the disc")
+    outer: int = number(800, "points in the ring")
+
+    def check(self) -> None:
+        if not self.r1 < self.r2 <= self.r3:
+            given = f"{self.r1:g}, {self.r2:g}, {self.r3:g}"
+            raise UsageError(f"r1, r2, r3 = {given}, expected r1 < r2 ≤ r3: a disc and a ring around it")
 
 
 class Line(NamedTuple):
@@ -24,9 +50,9 @@ class Line(NamedTuple):
     gap: float
 
 
-def run(settings: Settings) -> Outcome:
+def run(settings: Settings[SeparationNumbers]) -> Outcome:
     numbers = settings.numbers
-    model = separating_dde(numbers["r1"], numbers["r2"], numbers["t1"])
+    model = separating_dde(numbers.r1, numbers.r2, numbers.t1)
     model = dataclasses.replace(model, **settings.solving)
     solve = eqx.filter_jit(model)
     found: dict[str, list[Line]] = {"before": [], "after": []}
@@ -39,7 +65,10 @@ def run(settings: Settings) -> Outcome:
             first = {"before": points, "after": moved}
             figure = _draw(settings, first, inner, {when: lines[0] for when, lines in found.items()})
     metrics = {
-        when: {"share on the right side": spread(line.right for line in lines), "gap": spread(line.gap for line in lines)}
+        when: {
+            "share on the right side": of_seeds(line.right for line in lines),
+            "gap": of_seeds(line.gap for line in lines),
+        }
         for when, lines in found.items()
     }
     rows = [
@@ -50,16 +79,10 @@ def run(settings: Settings) -> Outcome:
     return Outcome(metrics, [_claim(settings, found)], [figure], [table])
 
 
-def check(numbers: Mapping[str, Any]) -> None:
-    r1, r2, r3 = (numbers[name] for name in ("r1", "r2", "r3"))
-    if not r1 < r2 <= r3:
-        raise UserError(f"r1, r2, r3 = {r1:g}, {r2:g}, {r3:g}, expected r1 < r2 ≤ r3: a disc and a ring around it")
-
-
-def sample(random: np.random.Generator, numbers) -> tuple[np.ndarray, np.ndarray]:
+def sample(random: np.random.Generator, numbers: SeparationNumbers) -> tuple[np.ndarray, np.ndarray]:
     """Points drawn evenly from the disc ‖x‖ ≤ r1 and the ring r2 ≤ ‖x‖ ≤ r3, and which are in the disc."""
-    inner = np.arange(numbers["inner"] + numbers["outer"]) < numbers["inner"]
-    smallest, largest = np.where(inner, 0, numbers["r2"]), np.where(inner, numbers["r1"], numbers["r3"])
+    inner = np.arange(numbers.inner + numbers.outer) < numbers.inner
+    smallest, largest = np.where(inner, 0, numbers.r2), np.where(inner, numbers.r1, numbers.r3)
     radius = np.sqrt(random.uniform(smallest**2, largest**2))
     angle = random.uniform(0, 2 * np.pi, inner.size)
     return np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1), inner
@@ -91,37 +114,37 @@ def _claim(settings: Settings, found: dict[str, list[Line]]) -> Claim:
     )
 
 
-def _draw(settings: Settings, data: dict[str, np.ndarray], inner: np.ndarray, lines: dict[str, Line]) -> Figure:
-    figure, axes = _figures.new(1, 2, width=4.2, height=3.4)
-    titles = {"before": "data, t = 0", "after": f"transformed data, t = T = {settings.numbers['t1']:g}"}
+def _draw(
+    settings: Settings[SeparationNumbers], data: dict[str, np.ndarray], inner: np.ndarray, lines: dict[str, Line]
+) -> Figure:
+    figure, axes = figures.new(1, 2, width=4.2, height=3.4)
+    titles = {"before": "data, t = 0", "after": f"transformed data, t = T = {settings.numbers.t1:g}"}
     for axis, (when, points) in zip(axes[0], data.items(), strict=True):
         for chosen, name, label in ((~inner, "outer", "g(x) = −1, the ring"), (inner, "inner", "g(x) = 1, the disc")):
-            axis.scatter(*points[chosen].T, s=9, color=_figures.COLOURS[name], label=label, linewidths=0)
+            axis.scatter(*points[chosen].T, s=9, color=figures.COLOURS[name], label=label, linewidths=0)
         axis.set(title=titles[when], xlabel="h₁")
     w, b = lines["after"].w, lines["after"].b
     height = np.array(axes[0, 1].get_ylim())
-    axes[0, 1].plot(-(b + w[1] * height) / w[0], height, color=_figures.BLACK, linestyle="--", label="separating line")
+    axes[0, 1].plot(-(b + w[1] * height) / w[0], height, color=figures.BLACK, linestyle="--", label="separating line")
     axes[0, 0].set_ylabel("h₂")
     axes[0, 0].set_aspect("equal")
-    _figures.legend(figure, axes)
+    figures.legend(figure, axes)
     caption = (
         "Left: the data. Right: after h₁' = ‖h(t − τ)‖ − r, h₂' = 0 with T = τ: every point has moved along the first axis "
         "by how far out it started, and a straight line separates the classes."
     )
-    return _figures.save(figure, settings.folder, "separation", caption)
+    return figures.save(figure, settings.folder, "separation", caption)
 
 
-_PAPER = {"r1": 1.0, "r2": 2.0, "r3": 3.0, "t1": 10.0, "inner": 400, "outer": 800}
 EXPERIMENT = Experiment(
     name="separation",
     title="Proposition 1: a disc and a ring made separable",
     about="A neural ODE in the plane cannot pull a disc out of the ring around it. The delay equation that Proposition 1 "
     "constructs does; whether a straight line then separates the two is decided by a linear programme.",
     presets={
-        "smoke": Preset({**_PAPER, "inner": 60, "outer": 120}),
-        "default": Preset(_PAPER, seeds=5),
-        "paper": Preset(_PAPER, seeds=5),
+        "smoke": Preset(SeparationNumbers(inner=60, outer=120)),
+        "default": Preset(SeparationNumbers(), seeds=5),
+        "paper": Preset(SeparationNumbers(), seeds=5),
     },
     run=run,
-    check=check,
 )

@@ -1,7 +1,6 @@
 """Concentric spheres: can a flow in the plane pull a disc out of the annulus around it?"""
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any
 
 import equinox as eqx
@@ -13,14 +12,47 @@ import optax
 from jaxtyping import Array, Float
 
 from ..nn import AbstractModel, Form, MLPField, NeuralDDE, NeuralODE
+from ..runner import (
+    Claim,
+    Experiment,
+    Figure,
+    Numbers,
+    Outcome,
+    Preset,
+    Settings,
+    Table,
+    UsageError,
+    figures,
+    number,
+    of_seeds,
+    range_of,
+)
 from ..train import Fit, unstack
-from . import _figures as figures
-from ._base import Claim, Experiment, Figure, Outcome, Preset, Settings, Table, UserError, spread
 from ._regression import judged
 from ._training import train_seeds
 
 T1 = 1.0
 RADII = (0.5, 1.0, 1.5)
+
+
+@dataclasses.dataclass(frozen=True)
+class SpheresNumbers(Numbers):
+    inner: int = number(1000, "points in the disc")
+    outer: int = number(2000, "points in the annulus")
+    epochs: int = number(5, "times that each point is trained with")
+    batch: int = number(64, "points of an update of Adam")
+    learning_rate: float = number(1e-3, "of Adam")
+    biases: bool = number(True, "whether the networks have biases")
+    max_steps: int = number(64, "steps of a solve, at most")
+
+    @property
+    def batches_per_epoch(self) -> int:
+        return -(-(self.inner + self.outer) // self.batch)
+
+    def check(self) -> None:
+        points = self.inner + self.outer
+        if self.batch > points:
+            raise UsageError(f"batch = {self.batch}, expected at most {points}, the points of inner and outer together")
 
 
 class Classifier(eqx.Module):
@@ -57,11 +89,11 @@ def draw_points(key: Array, inner: int, outer: int) -> tuple[Float[Array, "point
     return points, jnp.where(jnp.arange(inner + outer) < inner, 1.0, -1.0)
 
 
-def makers(settings: Settings) -> dict[str, Any]:
+def makers(settings: Settings[SpheresNumbers]) -> dict[str, Any]:
     """Nets of 32-32 ReLU units: f(x(t)) and f(x(t - τ)) with τ = T = 1."""
     numbers = settings.numbers
-    shared = {"t1": T1, "max_steps": numbers["max steps"], **settings.stepping}
-    net = {"width": 32, "depth": 2, "activation": jax.nn.relu, "use_bias": numbers["biases"]}
+    shared = {"t1": T1, "max_steps": numbers.max_steps, **settings.stepping}
+    net: dict[str, Any] = {"width": 32, "depth": 2, "activation": jax.nn.relu, "use_bias": numbers.biases}
 
     def ndde(key: Array) -> Classifier:
         flow = NeuralDDE(MLPField(2, form=Form.DELAYED, key=jr.fold_in(key, 0), **net), T1, **shared)
@@ -74,10 +106,10 @@ def makers(settings: Settings) -> dict[str, Any]:
     return {"NDDE": ndde, "NODE": node}
 
 
-def run(settings: Settings) -> Outcome:
+def run(settings: Settings[SpheresNumbers]) -> Outcome:
     numbers = settings.numbers
     keys = jr.split(jr.key(2), settings.seeds)
-    points, targets = jax.vmap(lambda key: draw_points(key, numbers["inner"], numbers["outer"]))(keys)
+    points, targets = jax.vmap(lambda key: draw_points(key, numbers.inner, numbers.outer))(keys)
     fits = {name: train(settings, name, make, (points, targets)) for name, make in makers(settings).items()}
     measured = {name: measure(settings, fitted, points, targets) for name, fitted in fits.items()}
     drawn = [
@@ -87,42 +119,31 @@ def run(settings: Settings) -> Outcome:
     return Outcome(measured, claims(settings, measured), drawn, [table(measured)], notes(settings))
 
 
-def check(numbers: Mapping[str, Any]) -> None:
-    points = numbers["inner"] + numbers["outer"]
-    if numbers["batch"] > points:
-        raise UserError(f"batch = {numbers['batch']}, expected at most {points}, the points of inner and outer together")
-
-
-def batches_per_epoch(settings: Settings) -> int:
+def train(settings: Settings[SpheresNumbers], name: str, make: Any, data: Any) -> Fit:
     numbers = settings.numbers
-    return -(-(numbers["inner"] + numbers["outer"]) // numbers["batch"])
-
-
-def train(settings: Settings, name: str, make: Any, data: Any) -> Fit:
-    numbers = settings.numbers
-    epoch = batches_per_epoch(settings)
+    epoch = settings.numbers.batches_per_epoch
 
     def loss(model, batch, key, tally):
         x, target = batch
         score, evaluations = model(x, dataclasses.replace(settings.adjoint, tally=tally))
         return jnp.mean(optax.huber_loss(score, target)), {"forward evaluations": evaluations}
 
-    iterations = numbers["epochs"] * epoch
-    return train_seeds(settings, name, make, loss, data, iterations, jr.key(3), batch_size=numbers["batch"], snapshots=epoch)
+    iterations = numbers.epochs * epoch
+    return train_seeds(settings, name, make, loss, data, iterations, jr.key(3), batch_size=numbers.batch, snapshots=epoch)
 
 
-def measure(settings: Settings, fitted: Fit, points, targets) -> dict[str, Any]:
+def measure(settings: Settings[SpheresNumbers], fitted: Fit, points, targets) -> dict[str, Any]:
     """Losses by epoch and, at the end, the share of points on the right side of the head's line."""
-    epoch = batches_per_epoch(settings)
+    epoch = settings.numbers.batches_per_epoch
     losses = fitted.history["loss"].reshape(-1, epoch, settings.seeds).mean(axis=1)
     scores, _ = eqx.filter_jit(eqx.filter_vmap(lambda model, x: model(x)))(fitted.model, points)
     right = np.mean(np.sign(np.asarray(scores)) == np.asarray(targets), axis=1)
     last = {key: np.median(fitted.history[f"{key} evaluations"][-epoch:], axis=0) for key in ("forward", "backward")}
     return {
-        "loss by epoch": [spread(losses[k]) for k in range(len(losses))],
-        "loss": spread(losses[-1]),
-        "separated": spread(right),
-        **{f"{key} evaluations": spread(value) for key, value in last.items()},
+        "loss by epoch": [of_seeds(losses[k]) for k in range(len(losses))],
+        "loss": of_seeds(losses[-1]),
+        "separated": of_seeds(right),
+        **{f"{key} evaluations": of_seeds(value) for key, value in last.items()},
         "seconds": fitted.seconds,
     }
 
@@ -153,16 +174,15 @@ def claims(settings: Settings, measured: dict[str, Any]) -> list[Claim]:
 
 
 def table(measured: dict[str, Any]) -> Table:
-    cell = lambda numbers: f"{numbers['median']:.3g} ({numbers['min']:.2g} – {numbers['max']:.2g})"
     names = ("loss", "separated", "forward evaluations", "backward evaluations")
-    rows = [(name, *(cell(numbers[key]) for key in names)) for name, numbers in measured.items()]
+    rows = [(name, *(range_of(numbers[key]) for key in names)) for name, numbers in measured.items()]
     return Table("After the last epoch, median over the seeds (lowest – highest)", ("model", *names), rows)
 
 
-def notes(settings: Settings) -> list[str]:
+def notes(settings: Settings[SpheresNumbers]) -> list[str]:
     return [
         "Points are uniform in area, drawn anew for each seed. Huber loss between the head's score and ±1.",
-        f"Weights start as PyTorch's linear layers do; biases in the nets: {'yes' if settings.numbers['biases'] else 'no'}.",
+        f"Weights start as PyTorch's linear layers do; biases in the nets: {'yes' if settings.numbers.biases else 'no'}.",
     ]
 
 
@@ -241,10 +261,6 @@ def draw_line(axis: Any, model: Classifier) -> None:
     axis.set(xlim=limits[0], ylim=limits[1])
 
 
-_PAPER = {
-    "inner": 1000, "outer": 2000, "epochs": 5, "batch": 64, "learning rate": 1e-3, "biases": True, "max steps": 64,
-}  # fmt: skip
-
 EXPERIMENT = Experiment(
     name="spheres",
     title="Concentric spheres",
@@ -252,10 +268,9 @@ EXPERIMENT = Experiment(
     "the NDDE reaches lower losses faster and separates the two in the plane, where the NODE struggles to break the "
     "annulus.",
     presets={
-        "smoke": Preset({**_PAPER, "inner": 60, "outer": 120, "epochs": 2}, seeds=2, tolerance=1e-3),
-        "default": Preset(_PAPER, seeds=5, tolerance=1e-3, solver="dopri5"),
-        "paper": Preset(_PAPER, seeds=5, tolerance=1e-3, solver="dopri5"),
+        "smoke": Preset(SpheresNumbers(inner=60, outer=120, epochs=2), seeds=2, tolerance=1e-3, takes="40 s"),
+        "default": Preset(SpheresNumbers(), seeds=5, tolerance=1e-3, solver="dopri5", takes="40 s"),
+        "paper": Preset(SpheresNumbers(), seeds=5, tolerance=1e-3, solver="dopri5", takes="40 s"),
     },
     run=run,
-    check=check,
 )

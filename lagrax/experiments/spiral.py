@@ -1,5 +1,6 @@
 """A two-dimensional series with delay, fitted by a neural ODE and a neural DDE (the paper's spiral)."""
 
+import dataclasses
 from typing import Any
 
 import diffrax as dfx
@@ -11,14 +12,21 @@ import numpy as np
 from .._solve import ddesolve
 from .._term import DelayTerm
 from ..nn import AbstractModel, Form, MLPField, NeuralDDE, NeuralODE
+from ..runner import Claim, Experiment, Outcome, Preset, Settings, Table, figures, number, of_seeds, range_of
 from ..train import Fit, unstack
-from . import _figures as figures
-from ._base import Claim, Experiment, Outcome, Preset, Settings, Table, spread
-from ._regression import Series, judged, median_seed, plot_band, predict, repeat, smooth, train
+from ._regression import FitNumbers, Series, judged, median_seed, plot_band, predict, repeat, smooth, train
 
 DELAY, T1 = 0.5, 2.5
 MATRIX = ((-1.0, 1.0), (-1.0, -1.0))
 START = (0.0, 1.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class SpiralNumbers(FitNumbers):
+    iterations: int = number(5000, "updates of Adam")
+    sampling: float = number(0.1, "time between two observations", least=1e-4, most=T1)
+    snapshots: int = number(100, "models kept during training")
+    max_steps: int = number(64, "steps of a solve, at most")
 
 
 def observe(sampling: float) -> Series:
@@ -33,11 +41,11 @@ def observe(sampling: float) -> Series:
     return Series(ts, ys)
 
 
-def makers(settings: Settings) -> dict[str, Any]:
+def makers(settings: Settings[SpiralNumbers]) -> dict[str, Any]:
     """W_out tanh(W_in x) and W_out tanh(W_in (x(t) + x(t - τ))); the paper's formulas have no biases."""
     numbers = settings.numbers
-    shared = {"t1": T1, "max_steps": numbers["max steps"], **settings.stepping}
-    net = {"width": 10, "depth": 1, "use_bias": numbers["biases"]}
+    shared = {"t1": T1, "max_steps": numbers.max_steps, **settings.stepping}
+    net: dict[str, Any] = {"width": 10, "depth": 1, "use_bias": numbers.biases}
 
     def node(key: jax.Array) -> AbstractModel:
         return NeuralODE(MLPField(2, form=Form.CURRENT, key=key, **net), **shared)
@@ -48,8 +56,8 @@ def makers(settings: Settings) -> dict[str, Any]:
     return {"NDDE": ndde, "NODE": node}
 
 
-def run(settings: Settings) -> Outcome:
-    series = observe(settings.numbers["sampling"])
+def run(settings: Settings[SpiralNumbers]) -> Outcome:
+    series = observe(settings.numbers.sampling)
     fits = train(settings, makers(settings), repeat(series, settings.seeds))
     measured = {name: measure(fitted, series) for name, fitted in fits.items()}
     drawn = [draw_fits(settings, fits, measured, series), draw_evaluations(settings, fits)]
@@ -62,11 +70,11 @@ def measure(fitted: Fit, series: Series) -> dict[str, Any]:
     errors = np.abs(np.asarray(xs - series.xs))
     last = {key: np.median(fitted.history[f"{key} evaluations"][-100:], axis=0) for key in ("forward", "backward")}
     return {
-        "MAE": spread(errors.mean(axis=(1, 2))),
-        "lowest MAE": spread(np.nanmin(fitted.history["loss"], axis=0)),
-        "MAE of x1": spread(errors[:, :, 0].mean(axis=1)),
-        "MAE of x2": spread(errors[:, :, 1].mean(axis=1)),
-        **{f"{key} evaluations": spread(value) for key, value in last.items()},
+        "MAE": of_seeds(errors.mean(axis=(1, 2))),
+        "lowest MAE": of_seeds(np.nanmin(fitted.history["loss"], axis=0)),
+        "MAE of x1": of_seeds(errors[:, :, 0].mean(axis=1)),
+        "MAE of x2": of_seeds(errors[:, :, 1].mean(axis=1)),
+        **{f"{key} evaluations": of_seeds(value) for key, value in last.items()},
         "seconds": fitted.seconds,
     }
 
@@ -78,7 +86,7 @@ def claims(settings: Settings, measured: dict[str, Any]) -> list[Claim]:
         Claim(
             "The NDDE approaches a much lower loss than the NODE.",
             "MAE, median (lowest – highest): "
-            + ", ".join(f"{name} {_range(measured[name]['MAE'])}" for name in measured)
+            + ", ".join(f"{name} {range_of(measured[name]['MAE'])}" for name in measured)
             + ".",
             judged(settings, ndde["MAE"]["median"] < node["MAE"]["median"]),
         ),
@@ -99,19 +107,15 @@ def claims(settings: Settings, measured: dict[str, Any]) -> list[Claim]:
 
 def table(measured: dict[str, Any]) -> Table:
     names = ("MAE", "lowest MAE", "MAE of x1", "MAE of x2", "forward evaluations", "backward evaluations")
-    rows = [(name, *(_range(numbers[key]) for key in names)) for name, numbers in measured.items()]
+    rows = [(name, *(range_of(numbers[key]) for key in names)) for name, numbers in measured.items()]
     return Table("Median over the seeds (lowest – highest)", ("model", *names), rows)
 
 
-def _range(numbers: dict[str, Any]) -> str:
-    return f"{numbers['median']:.3g} ({numbers['min']:.2g} – {numbers['max']:.2g})"
-
-
-def notes(settings: Settings, measured: dict[str, Any]) -> list[str]:
+def notes(settings: Settings[SpiralNumbers], measured: dict[str, Any]) -> list[str]:
     stuck = sum(error > 0.05 for error in measured["NDDE"]["MAE"]["seeds"])
     return [
         f"Weights start as PyTorch's linear layers do, uniform in ±1/√fan-in; biases: "
-        f"{'yes' if settings.numbers['biases'] else 'no, as in the formulas of the paper'}.",
+        f"{'yes' if settings.numbers.biases else 'no, as in the formulas of the paper'}.",
         f"{stuck} of {settings.seeds} NDDE seeds ended above an MAE of 0.05.",
     ]
 
@@ -169,20 +173,15 @@ def draw_evaluations(settings: Settings, fits: dict[str, Fit]) -> figures.Figure
     )
 
 
-_PAPER = {
-    "iterations": 5000, "learning rate": 0.01, "sampling": 0.1, "biases": False, "snapshots": 100, "max steps": 64,
-}  # fmt: skip
-
 EXPERIMENT = Experiment(
     name="spiral",
     title="A 2-D series with delay",
     about="x' = A tanh(x(t) + x(t − ½)) is fitted by a neural DDE and a neural ODE of ten hidden units. The paper finds "
     "that the NDDE reaches a much lower loss, and that the NODE prefers to fit the second component.",
     presets={
-        "smoke": Preset({**_PAPER, "iterations": 40, "snapshots": 4}, seeds=2, tolerance=1e-3),
-        "default": Preset({**_PAPER, "iterations": 2000}, seeds=5, tolerance=1e-3),
-        "paper": Preset(_PAPER, seeds=5, tolerance=1e-3),
+        "smoke": Preset(SpiralNumbers(iterations=40, snapshots=4), seeds=2, tolerance=1e-3, takes="20 s"),
+        "default": Preset(SpiralNumbers(iterations=2000), seeds=5, tolerance=1e-3, takes="30 s"),
+        "paper": Preset(SpiralNumbers(), seeds=5, tolerance=1e-3, takes="1 min"),
     },
     run=run,
-    limits={"sampling": (1e-4, T1)},
 )

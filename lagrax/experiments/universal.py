@@ -1,6 +1,7 @@
 """Theorem 2: maps of the line that no neural ODE can represent, represented by neural delay equations."""
 
-from collections.abc import Callable, Mapping
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -11,9 +12,8 @@ import numpy as np
 import optax
 
 from ..nn import AbstractModel, Form, MLPField, NeuralDDE, NeuralODE
+from ..runner import Claim, Experiment, Figure, Numbers, Outcome, Preset, Settings, Table, figures, number, of_seeds
 from ..train import stack
-from . import _figures
-from ._base import Claim, Experiment, Figure, Outcome, Preset, Settings, Table, spread
 
 MAPS: dict[str, Callable] = {
     "F(x) = −x": lambda x: -x,
@@ -24,25 +24,33 @@ T = 1.0
 """T = τ: until T, the field sees the input."""
 
 
-def run(settings: Settings) -> Outcome:
+@dataclasses.dataclass(frozen=True)
+class UniversalNumbers(Numbers):
+    points: int = number(101, "points of the line to train with")
+    width: int = number(32, "hidden units of the trained networks")
+    iterations: int = number(5000, "updates of Adam")
+    widths: tuple[int, ...] = number((4, 8, 16, 32, 64), "hidden units of the networks whose last layer is solved for")
+
+
+def run(settings: Settings[UniversalNumbers]) -> Outcome:
     numbers = settings.numbers
-    train = jnp.linspace(-1, 1, numbers["points"])[:, None]
-    test = jnp.linspace(-1, 1, 2 * numbers["points"] + 1)[:, None]
+    train = jnp.linspace(-1, 1, numbers.points)[:, None]
+    test = jnp.linspace(-1, 1, 2 * numbers.points + 1)[:, None]
     keys = jr.split(jr.key(0), settings.seeds)
     trained: dict[str, dict[str, np.ndarray]] = {}
     for name, make in {"NODE": _node, "NDDE": _ndde}.items():
-        start = eqx.filter_vmap(lambda key, make=make: make(settings, numbers["width"], key))(keys)
+        start = eqx.filter_vmap(lambda key, make=make: make(settings, numbers.width, key))(keys)
         trained[name] = {}
         for label, function in MAPS.items():
-            model = _train(start, train, function(train), numbers["iterations"])
+            model = _train(start, train, function(train), numbers.iterations)
             trained[name][label] = np.asarray(_ends(model, test))[..., 0]
             settings.say(f"  {name}, {label}")
     solved = {label: _least_squares(settings, function, train, test, keys) for label, function in MAPS.items()}
     x = np.asarray(test)[:, 0]
     targets = {label: np.asarray(function(test))[:, 0] for label, function in MAPS.items()}
-    metrics = {label: _metrics(label, trained, solved[label], targets[label], numbers["widths"]) for label in MAPS}
-    figures = [_draw_maps(settings, x, targets, trained), _draw_widths(settings, metrics)]
-    return Outcome(metrics, _claims(settings, metrics), figures, [_table(metrics, numbers["widths"])], [_NOTE])
+    metrics = {label: _metrics(label, trained, solved[label], targets[label], numbers.widths) for label in MAPS}
+    drawn = [_draw_maps(settings, x, targets, trained), _draw_widths(settings, metrics)]
+    return Outcome(metrics, _claims(settings, metrics), drawn, [_table(metrics, numbers.widths)], [_NOTE])
 
 
 def _node(settings: Settings, width: int, key: Any) -> NeuralODE:
@@ -82,9 +90,11 @@ def _ends(models: AbstractModel, x: Any) -> Any:
     return eqx.filter_vmap(lambda model: model(x))(models)
 
 
-def _least_squares(settings: Settings, function: Callable, x: Any, test: Any, keys: Any) -> dict[int, np.ndarray]:
+def _least_squares(
+    settings: Settings[UniversalNumbers], function: Callable, x: Any, test: Any, keys: Any
+) -> dict[int, np.ndarray]:
     """h(T) at the test points, by width: hidden layer random, last layer the best for G(x) = (F(x) − x)/T."""
-    widths, goal = settings.numbers["widths"], (function(x) - x) / T
+    widths, goal = settings.numbers.widths, (function(x) - x) / T
     widest = [_ndde(settings, max(widths), key) for key in keys]
     fitted = lambda width: [_fitted(model, width, x, goal, key) for model, key in zip(widest, keys, strict=True)]
     return {width: np.asarray(_ends(stack(fitted(width)), test))[..., 0] for width in widths}
@@ -120,7 +130,7 @@ def monotone_error(target: np.ndarray) -> float:
 
 
 def _metrics(label: str, trained, solved: Mapping[int, np.ndarray], target: np.ndarray, widths) -> dict[str, Any]:
-    error = lambda ends: spread(np.sqrt(np.mean((ends - target) ** 2, axis=-1)))
+    error = lambda ends: of_seeds(np.sqrt(np.mean((ends - target) ** 2, axis=-1)))
     return {
         "least error of any flow of the line": monotone_error(target),
         "trained": {name: error(ends[label]) for name, ends in trained.items()},
@@ -128,8 +138,8 @@ def _metrics(label: str, trained, solved: Mapping[int, np.ndarray], target: np.n
     }
 
 
-def _claims(settings: Settings, metrics: dict[str, Any]) -> list[Claim]:
-    widths = [str(width) for width in settings.numbers["widths"]]
+def _claims(settings: Settings[UniversalNumbers], metrics: dict[str, Any]) -> list[Claim]:
+    widths = [str(width) for width in settings.numbers.widths]
     median = lambda values, width: values["least squares"][width]["median"]
     last = max(median(values, widths[-1]) for values in metrics.values())
     falling = all(median(values, widths[-1]) < median(values, widths[0]) for values in metrics.values())
@@ -161,7 +171,7 @@ _NOTE = (
 )
 
 
-def _table(metrics: dict[str, Any], widths: list[int]) -> Table:
+def _table(metrics: dict[str, Any], widths: Sequence[int]) -> Table:
     columns = ("map", "any flow", "NODE trained", "NDDE trained", *(f"NDDE, {width} units" for width in widths))
     rows = []
     for label, values in metrics.items():
@@ -171,53 +181,52 @@ def _table(metrics: dict[str, Any], widths: list[int]) -> Table:
     return Table("Root-mean-square error of h(T), median over seeds", columns, rows)
 
 
-def _draw_maps(settings: Settings, x: np.ndarray, targets: dict[str, np.ndarray], trained) -> Figure:
-    figure, axes = _figures.new(1, len(targets), width=2.9, height=2.9, sharey=True)
+def _draw_maps(settings: Settings[UniversalNumbers], x: np.ndarray, targets: dict[str, np.ndarray], trained) -> Figure:
+    figure, axes = figures.new(1, len(targets), width=2.9, height=2.9, sharey=True)
     for axis, (label, target) in zip(axes[0], targets.items(), strict=True):
-        axis.plot(x, target, color=_figures.COLOURS["data"], linewidth=3.5, alpha=0.35, label="F(x)")
+        axis.plot(x, target, color=figures.COLOURS["data"], linewidth=3.5, alpha=0.35, label="F(x)")
         for name, ends in trained.items():
             for seed, end in enumerate(ends[label]):
-                axis.plot(x, end, color=_figures.COLOURS[name], linewidth=1.2, label=name if seed == 0 else None)
+                axis.plot(x, end, color=figures.COLOURS[name], linewidth=1.2, label=name if seed == 0 else None)
         axis.set(title=label, xlabel="x = h(0)")
     axes[0, 0].set_ylabel("h(T)")
-    _figures.legend(figure, axes[0, 0])
+    figures.legend(figure, axes[0, 0])
     caption = (
-        f"Three maps of the line, and what trained models of {settings.numbers['width']} hidden units make of them; one "
+        f"Three maps of the line, and what trained models of {settings.numbers.width} hidden units make of them; one "
         "curve per seed. The NODE's is increasing whatever its parameters, the NDDE's need not be."
     )
-    return _figures.save(figure, settings.folder, "maps", caption)
+    return figures.save(figure, settings.folder, "maps", caption)
 
 
-def _draw_widths(settings: Settings, metrics: dict[str, Any]) -> Figure:
-    figure, axes = _figures.new(width=4.6, height=3.2)
+def _draw_widths(settings: Settings[UniversalNumbers], metrics: dict[str, Any]) -> Figure:
+    figure, axes = figures.new(width=4.6, height=3.2)
     axis = axes[0, 0]
-    widths = settings.numbers["widths"]
+    widths = settings.numbers.widths
     styles = zip(metrics.items(), ("o", "s", "^"), ("-", "--", ":"), strict=True)
     for (label, values), marker, line in styles:
         rows = [values["least squares"][str(width)] for width in widths]
         medians = [row["median"] for row in rows]
-        axis.plot(widths, medians, color=_figures.COLOURS["NDDE"], marker=marker, linestyle=line, label=label)
+        axis.plot(widths, medians, color=figures.COLOURS["NDDE"], marker=marker, linestyle=line, label=label)
         axis.fill_between(
-            widths, [r["min"] for r in rows], [r["max"] for r in rows], color=_figures.COLOURS["NDDE"], alpha=0.1
+            widths, [r["min"] for r in rows], [r["max"] for r in rows], color=figures.COLOURS["NDDE"], alpha=0.1
         )
     axis.set(xscale="log", yscale="log", xlabel="hidden units of f", ylabel="root-mean-square error of h(T)")
     axis.set_xticks(widths, [str(width) for width in widths])
     axis.minorticks_off()
-    _figures.legend(figure, axis, columns=3)
+    figures.legend(figure, axis, columns=3)
     caption = "The NDDE's error falls as the network that approximates G grows: median and range over seeds."
-    return _figures.save(figure, settings.folder, "widths", caption)
+    return figures.save(figure, settings.folder, "widths", caption)
 
 
-_NUMBERS = {"points": 101, "width": 32, "iterations": 1500, "widths": [4, 8, 16, 32, 64]}
 EXPERIMENT = Experiment(
     name="universal",
     title="Theorem 2: universal approximation",
     about="Fits maps of the line that change the order of points, such as x ↦ −x. The flow of an ODE cannot represent them; "
     "a delay equation with T = τ does as soon as its network f approximates G(x) = (F(x) − x)/T.",
     presets={
-        "smoke": Preset({"points": 21, "width": 16, "iterations": 20, "widths": [4, 16]}, solver="bosh3", tolerance=1e-3),
-        "default": Preset(_NUMBERS, seeds=3, tolerance=1e-4),
-        "paper": Preset({**_NUMBERS, "iterations": 5000}, seeds=5, tolerance=1e-4),
+        "smoke": Preset(UniversalNumbers(21, 16, 20, (4, 16)), solver="bosh3", tolerance=1e-3, takes="15 s"),
+        "default": Preset(UniversalNumbers(iterations=1500), seeds=3, tolerance=1e-4, takes="40 s"),
+        "paper": Preset(UniversalNumbers(), seeds=5, tolerance=1e-4, takes="2 min"),
     },
     run=run,
 )

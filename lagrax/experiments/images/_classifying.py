@@ -19,20 +19,20 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Int, UInt8
 
-from .._adjoint import DiscreteAdjoint
-from ..datasets.images import Images
-from ..nn import ImageClassifier
-from ..train import Fit
-from ..train._seeds import over_seeds
-from ._base import Settings, UserError
-from ._training import train_seeds
+from ..._adjoint import DiscreteAdjoint
+from ...datasets.images import Images
+from ...nn import ImageClassifier
+from ...runner import Settings, UserError
+from ...train import Fit
+from ...train._seeds import over_seeds
+from .._training import train_seeds
 
 AUGMENTATIONS = ("none", "shift", "shift+flip")
 _SHIFT = 2  # pixels
 
 
 @dataclasses.dataclass(frozen=True)
-class Problem:
+class PlacedImages:
     """Images and labels to train and test with, on all devices, and how bytes become numbers."""
 
     train: tuple[Array, Array]
@@ -64,7 +64,7 @@ class Problem:
         return tree if self.mesh is None else lax.with_sharding_constraint(tree, NamedSharding(self.mesh, spec))
 
 
-def place(images: Images, batch: int) -> Problem:
+def place(images: Images, batch: int) -> PlacedImages:
     """Brings the data to all devices, of this process and the others."""
     devices = jax.devices()
     if batch % len(devices):
@@ -72,7 +72,7 @@ def place(images: Images, batch: int) -> Problem:
         raise UserError(f"batch = {batch}, expected a multiple of the {len(devices)} devices: --set batch={fitting}")
     mesh = Mesh(np.array(devices), ("batch",)) if len(devices) > 1 else None
     put = lambda x: jnp.asarray(x) if mesh is None else jax.device_put(x, NamedSharding(mesh, PartitionSpec()))
-    return Problem(
+    return PlacedImages(
         (put(images.train_images), put(images.train_labels)),
         (put(images.test_images), put(images.test_labels)),
         *images.shift_and_scale(),
@@ -81,7 +81,7 @@ def place(images: Images, batch: int) -> Problem:
 
 
 def train(
-    settings: Settings, name: str, make: Callable, problem: Problem, seconds: float | None
+    settings: Settings, name: str, make: Callable, placed: PlacedImages, seconds: float | None
 ) -> tuple[Fit, dict[str, np.ndarray], int]:
     """Trains all seeds of one model, and tests them after every epoch. Returns the last test, image by image, and the
     iterations per epoch as well.
@@ -89,11 +89,11 @@ def train(
     Every model gets the same key: seed i sees the same batches in all of them, so that models can be compared seed by seed.
     """
     numbers = settings.numbers
-    epoch = -(-len(problem.train[1]) // numbers["batch"])
-    each = tester(problem, numbers["batch"])
+    epoch = -(-len(placed.train[1]) // numbers.batch)
+    each = tester(placed, numbers.batch)
     fitted = train_seeds(
-        settings, name, make, cross_entropy(settings, problem), problem.train, numbers["epochs"] * epoch,
-        jr.fold_in(jr.key(4), 0), batch_size=numbers["batch"], data_stacked=False, in_turn=_in_turn(), until=seconds,
+        settings, name, make, cross_entropy(settings, placed), placed.train, numbers.epochs * epoch,
+        jr.fold_in(jr.key(4), 0), batch_size=numbers.batch, data_stacked=False, in_turn=_in_turn(), until=seconds,
         evaluate=lambda models: averages(each(models)), evaluate_every=epoch,
     )  # fmt: skip
     return fitted, {name: np.asarray(values) for name, values in each(fitted.model).items()}, epoch
@@ -105,7 +105,7 @@ def _in_turn() -> bool:
     return jax.default_backend() == "cpu"
 
 
-def cross_entropy(settings: Settings, problem: Problem) -> Callable:
+def cross_entropy(settings: Settings, placed: PlacedImages) -> Callable:
     """The loss that `lagrax.train.fit` takes: cross-entropy of the logits, on a batch of bytes."""
     adjoint: Any = settings.adjoint
     if isinstance(adjoint, DiscreteAdjoint):
@@ -113,7 +113,7 @@ def cross_entropy(settings: Settings, problem: Problem) -> Callable:
 
     def loss(model: ImageClassifier, batch: Any, key: Array, tally: Array):
         images, labels = batch
-        x = augmented(settings.numbers["augmentation"], key, problem.standardised(images))
+        x = augmented(settings.numbers.augmentation, key, placed.standardised(images))
         logits, evaluations = model.classify(x, adjoint=dataclasses.replace(adjoint, tally=tally), throw=False)
         return jnp.mean(_losses(logits, labels)), {"forward evaluations": evaluations}
 
@@ -135,10 +135,10 @@ def augmented(how: str, key: Array, images: Float[Array, "batch c h w"]) -> Floa
     return jnp.where(jr.bernoulli(flip_key, shape=(count, 1, 1, 1)), moved[..., ::-1], moved)
 
 
-def tester(problem: Problem, batch: int) -> Callable:
+def tester(placed: PlacedImages, batch: int) -> Callable:
     """`test(models)`: loss of each test image and whether the class is right, (seeds, images), in batches of which the last
     is filled up."""
-    images, labels = problem.test
+    images, labels = placed.test
     count = len(labels)
     batches = -(-count // batch)
     order = np.arange(batches * batch).reshape(batches, batch) % count
@@ -151,13 +151,13 @@ def tester(problem: Problem, batch: int) -> Callable:
             model = eqx.combine(arrays, rest)
 
             def part(index):
-                x, label = problem.shared_out((images[index], labels[index]))
-                logits, _ = model.classify(problem.standardised(x), throw=False)
+                x, label = placed.shared_out((images[index], labels[index]))
+                logits, _ = model.classify(placed.standardised(x), throw=False)
                 return {"loss": _losses(logits, label), "right": jnp.argmax(logits, axis=-1).astype(label.dtype) == label}
 
             return {key: x.reshape(-1)[:count] for key, x in lax.map(part, jnp.asarray(order, jnp.int32)).items()}
 
-        return problem.everywhere(over_seeds(one, True, in_turn=_in_turn())(arrays))
+        return placed.everywhere(over_seeds(one, True, in_turn=_in_turn())(arrays))
 
     return lambda models: test(models, images, labels)
 

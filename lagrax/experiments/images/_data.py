@@ -1,24 +1,23 @@
 """The images of a run: the first so many, some of the training images in the place of the test images, averaged down."""
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from ..datasets import DataError
-from ..datasets import images as data
-from ._base import UserError
+from ...datasets import DataError
+from ...datasets import images as data
+from ...runner import UserError
 
 
-def read(dataset: str, numbers: Mapping[str, Any], progress: bool) -> data.Images:
+def read(dataset: str, numbers: Any, progress: bool) -> data.Images:
     """What the numbers ask for; the files are the publisher's, wherever `lagrax.datasets.images.load` finds them."""
     try:
-        images = data.load(dataset, numbers["data dir"] or None, progress=progress)
-        images = images.limited(numbers["limit train"] or None, numbers["limit test"] or None)
+        images = data.load(dataset, numbers.data_dir or None, progress=progress)
+        images = images.limited(numbers.limit_train or None, numbers.limit_test or None)
     except DataError as error:
         raise UserError(str(error)) from None
-    return smaller(held_out(images, numbers["validation"]), numbers["size"])
+    return smaller(held_out(images, numbers.validation), numbers.size)
 
 
 def held_out(images: data.Images, count: int) -> data.Images:

@@ -5,10 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from . import _figures as figures
-from ._base import Figure, Settings
-from ._image_claims import Comparison
-from ._image_models import ACCURACY, DATASETS, MODELS, REPORTED
+from ...runner import Figure, Settings, figures
+from ._claims import Comparison
+from ._models import ACCURACY, DATASETS, MODELS, REPORTED
 
 LOSSES = {"training loss": "log", "test loss": "log", "accuracy": "linear"}
 EVALUATIONS = {"forward evaluations": "linear", "backward evaluations": "linear"}

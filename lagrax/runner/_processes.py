@@ -7,7 +7,7 @@ from pathlib import Path
 
 import jax
 
-from ._base import UserError
+from .._choices import UsageError, UserError
 
 
 def join(coordinator: str | None, processes: int | None, process: int | None) -> None:
@@ -17,10 +17,10 @@ def join(coordinator: str | None, processes: int | None, process: int | None) ->
     if len(missing) == 3:
         return
     if missing:
-        raise UserError(f"{' and '.join(missing)} missing: several processes need all of {', '.join(given)}")
+        raise UsageError(f"{' and '.join(missing)} missing: several processes need all of {', '.join(given)}")
     assert processes is not None and process is not None
     if not 0 <= process < processes:
-        raise UserError(f"--process {process}, expected one of 0, …, {processes - 1}, since there are {processes}")
+        raise UsageError(f"--process {process}, expected one of 0, …, {processes - 1}, since there are {processes}")
     # On CPUs, JAX has no way to talk to other machines unless told which.
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     try:

@@ -10,8 +10,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from .._choices import UserError
 from ..saving._files import replacing, sole_writer
-from ._base import Claim, Figure, Outcome, Table, UserError
+from ._outcome import Claim, Figure, Outcome, Table
 
 CONFIG, METRICS, OUTCOME, REPORT = "config.json", "metrics.json", "outcome.json", "report.html"
 FAILURE = "failure.json"

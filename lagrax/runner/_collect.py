@@ -4,10 +4,11 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from . import NAMES, _folder, _report, pick
-from ._base import Experiment, UserError
-from ._options import Options, configure
-from ._run import check_continuation, read_config
+from .._choices import EXPERIMENTS, UserError, pick
+from . import _folder, _report
+from ._configuration import Options, configure
+from ._execute import continuation, read_config
+from ._experiment import Experiment
 
 
 def plan(given: Sequence[str], resume: str | None, out: Path) -> tuple[list[str], dict[str, Path]]:
@@ -16,12 +17,12 @@ def plan(given: Sequence[str], resume: str | None, out: Path) -> tuple[list[str]
     `resume` is None, a run's folder, or "" for the newest unfinished run of each experiment; experiments without one
     start anew, but at least one must have it.
     """
-    if resume in NAMES or resume == "all":
+    if resume in EXPERIMENTS or resume == "all":
         # `--resume spiral`: the name was meant as an experiment.
         given, resume = [*given, resume], ""
     if resume:
         return _one(given, Path(resume))
-    names = list(dict.fromkeys(NAMES if "all" in given else given))
+    names = list(dict.fromkeys(EXPERIMENTS if "all" in given else given))
     if resume is None:
         return names, {}
     folders = {name: folder for name in names if (folder := _folder.newest_unfinished(out, name)) is not None}
@@ -45,14 +46,14 @@ def _one(given: Sequence[str], folder: Path) -> tuple[list[str], dict[str, Path]
     name = read_config(folder)["experiment"]
     if list(given) not in ([], [name]):
         raise UserError(f"{folder} holds a run of {name}, not of {', '.join(given)}")
-    return [pick("experiment", name, NAMES)], {name: folder}
+    return [pick("experiment", name, EXPERIMENTS)], {name: folder}
 
 
 def check(experiments: Sequence[Experiment], folders: dict[str, Path], options: Mapping[str, Options]) -> None:
     """Raises for options that one of the experiments cannot serve, before the first of them starts."""
     for experiment in experiments:
         if experiment.name in folders:
-            check_continuation(experiment, folders[experiment.name], options[experiment.name])
+            continuation(experiment, folders[experiment.name], options[experiment.name])
         else:
             configure(experiment, options[experiment.name])
 
@@ -78,7 +79,7 @@ def _finished(path: Path) -> list[Path]:
     if (path / _folder.CONFIG).exists():
         return [path]
     newest = []
-    for experiment in [path, *(path / name for name in NAMES)]:
+    for experiment in [path, *(path / name for name in EXPERIMENTS)]:
         finished = [run for run in _folder.runs(experiment) if _folder.has_outcome(run)]
         newest += finished[-1:]
     if not newest:

@@ -8,11 +8,12 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from .._choices import UserError
 from . import _folder
-from ._base import Claim, Figure, Outcome, Table, UserError
+from ._outcome import Claim, Figure, Outcome, Table
 from ._report_style import CSS
 
-_VERDICTS = {True: ("yes", "✓ reproduced"), False: ("no", "✗ not reproduced"), None: ("open", "–")}
+_BADGES = {True: "yes", False: "no", None: "open"}
 
 
 def write(folders: Sequence[Path], file: Path) -> None:
@@ -24,11 +25,6 @@ def write(folders: Sequence[Path], file: Path) -> None:
     sections = "\n".join(_section(*run, alone=len(runs) == 1) for run in runs)
     page = _PAGE.format(title=escape(title), css=CSS, overview=overview, sections=sections)
     _folder.write_text(file, page)
-
-
-def verdict(claim: Claim) -> str:
-    mark = _VERDICTS[claim.reproduced][1]
-    return f"{mark} {claim.open}" if claim.reproduced is None else mark
 
 
 _PAGE = """<!DOCTYPE html>
@@ -59,9 +55,9 @@ def _title(config: dict[str, Any]) -> str:
 def _overview(runs: Iterable[tuple[dict[str, Any], Outcome]]) -> str:
     rows = []
     for config, outcome in runs:
-        counts = Counter((list(_VERDICTS).index(claim.reproduced), verdict(claim)) for claim in outcome.claims)
+        counts = Counter((list(_BADGES).index(claim.reproduced), claim.verdict) for claim in outcome.claims)
         badges = " ".join(
-            f'<span class="badge {list(_VERDICTS.values())[position][0]}">{text}: {count}</span>'
+            f'<span class="badge {list(_BADGES.values())[position]}">{text}: {count}</span>'
             for (position, text), count in sorted(counts.items())
         )
         link = f'<a href="#{escape(config["experiment"])}">{escape(_title(config))}</a>'
@@ -90,7 +86,7 @@ def _claims(claims: list[Claim]) -> str:
     rows = "".join(
         f'<tr><td data-label="The paper says">{escape(claim.paper)}</td>'
         f'<td data-label="We measured">{escape(claim.measured)}</td>'
-        f'<td data-label="Reproduced"><span class="badge {_VERDICTS[claim.reproduced][0]}">{verdict(claim)}</span></td></tr>'
+        f'<td data-label="Reproduced"><span class="badge {_BADGES[claim.reproduced]}">{claim.verdict}</span></td></tr>'
         for claim in claims
     )
     head = "<tr><th>The paper says</th><th>We measured</th><th>Reproduced or not</th></tr>"

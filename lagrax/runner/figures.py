@@ -8,8 +8,9 @@ import math
 from pathlib import Path
 from typing import Any
 
-from ._base import Figure, UserError
+from .._choices import UserError
 from ._folder import write_bytes
+from ._outcome import Figure
 
 BLUE, ORANGE, GREEN, PINK, SKY, RED, YELLOW, BLACK = (
     "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000",

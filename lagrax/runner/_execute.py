@@ -3,7 +3,6 @@
 import os
 import platform
 import time
-from collections.abc import Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -12,9 +11,10 @@ from typing import Any
 
 import jax
 
+from .._choices import UserError
 from . import _folder, _processes, _report
-from ._base import Experiment, UserError
-from ._options import Options, check, configure, same, settings
+from ._configuration import Configuration, Options, configure, from_json
+from ._experiment import Experiment
 
 PACKAGES = ("lagrax", "jax", "jaxlib", "equinox", "diffrax", "optax", "numpy", "matplotlib")
 
@@ -23,43 +23,36 @@ def start(experiment: Experiment, out: Path, options: Options, progress: bool = 
     """Runs it in a new folder under `out`, which is returned; None, if another process has it."""
     config = configure(experiment, options)
     if not _processes.is_first():
-        _assist(experiment, config, False)
+        _assist(config, False)
         return None
     surroundings = {"started": datetime.now().isoformat(" ", "seconds"), "versions": _versions(), "machine": _machine()}
-    folder = _folder.create(out, experiment.name, {**config, **surroundings})
-    _complete(experiment, config, folder, False, progress)
-    return folder
+    folder = _folder.create(out, experiment.name, {**config.to_json(), **surroundings})
+    return _complete(config, folder, False, progress)
 
 
 def resume(experiment: Experiment, folder: Path, options: Options, progress: bool = True) -> Path | None:
     """Continues what was interrupted in `folder`, with the configuration found there."""
-    config = read_config(folder)
-    if config["experiment"] != experiment.name:
-        raise UserError(f"{folder} holds a run of {config['experiment']}, not of {experiment.name}")
-    check_continuation(experiment, folder, options)
+    config = continuation(experiment, folder, options)
     if not _processes.is_first():
-        _assist(experiment, config, True)
+        _assist(config, True)
         return None
-    _complete(experiment, config, folder, True, progress)
-    return folder
+    return _complete(config, folder, True, progress)
 
 
-def _assist(experiment: Experiment, config: Mapping[str, Any], again: bool) -> None:
-    """The part of a process that is not the first: it computes its share, and keeps nothing."""
-    with _processes.scratch() as folder, _precision(experiment.x64), _plain_errors():
-        experiment.run(settings(config, folder, again, False))
-
-
-def check_continuation(experiment: Experiment, folder: Path, options: Options) -> None:
-    """Raises if the run in `folder` is finished, is not one that could have been started, or has other options."""
-    config = read_config(folder)
+def continuation(experiment: Experiment, folder: Path, options: Options) -> Configuration:
+    """The configuration of the run in `folder`; raises if that is finished, is not one that could have been started, or
+    contradicts the options."""
+    saved = read_config(folder)
+    if saved["experiment"] != experiment.name:
+        raise UserError(f"{folder} holds a run of {saved['experiment']}, not of {experiment.name}")
     if _folder.is_finished(folder):
         raise UserError(f"the run in {folder} is finished: its report is {folder / _folder.REPORT}")
     try:
-        check(config, experiment)
+        config = from_json(experiment, saved)
     except (UserError, TypeError, AttributeError) as error:
         raise _foreign(folder, str(error)) from None
-    same(config, experiment, options)
+    config.check_same(options)
+    return config
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -76,13 +69,20 @@ def _foreign(folder: Path, why: str) -> UserError:
     )
 
 
-def _complete(experiment: Experiment, config: Mapping[str, Any], folder: Path, again: bool, progress: bool) -> None:
+def _complete(config: Configuration, folder: Path, again: bool, progress: bool) -> Path:
     begin = time.perf_counter()
-    with _plain_errors(), _folder.working_in(folder), _precision(experiment.x64):
+    with _plain_errors(), _folder.working_in(folder), _precision(config.experiment.x64):
         if not _folder.has_outcome(folder):
-            outcome = experiment.run(settings(config, folder, again, progress))
+            outcome = config.experiment.run(config.settings(folder, again, progress))
             _folder.write_outcome(folder, outcome, time.perf_counter() - begin, again)
         _report.write([folder], folder / _folder.REPORT)
+    return folder
+
+
+def _assist(config: Configuration, again: bool) -> None:
+    """The part of a process that is not the first: it computes its share, and keeps nothing."""
+    with _processes.scratch() as folder, _precision(config.experiment.x64), _plain_errors():
+        config.experiment.run(config.settings(folder, again, False))
 
 
 @contextmanager

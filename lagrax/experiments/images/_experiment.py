@@ -1,39 +1,64 @@
 """Images: twelve models of equal size, NODE, NDDE and NODE+NDDE with and without channels of zeros, on real data."""
 
+import dataclasses
 import importlib.util
 import time
-from collections.abc import Mapping
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
-from ..datasets.images import Images
-from . import _classification as classification
-from . import _image_claims as claims
-from . import _image_models as models
-from ._base import Experiment, Outcome, Preset, Settings, Table, UserError, spread
-from ._image_data import read
-from ._image_figures import draw, draw_differences
-from ._options import pick
-from ._processes import is_first
+from ...datasets.images import Images
+from ...runner import Experiment, Numbers, Outcome, Preset, Settings, Table, UserError, is_first, number, of_seeds
+from . import _claims as claims
+from . import _classifying as classifying
+from . import _models as models
+from ._data import read
+from ._figures import draw, draw_differences
 
 Measured = dict[str, dict[str, Any]]
 """Per data set, per model: what was measured."""
 
 
-def run(settings: Settings) -> Outcome:
+@dataclasses.dataclass(frozen=True)
+class ImagesNumbers(Numbers):
+    dataset: str = number("digits", "digits, mnist, cifar10, svhn, or several with commas")
+    models: str = number("all", "all, or names of the paper's table, with commas")
+    data_dir: str = number("", "folder of the publisher's files; empty: where they are looked for, or downloaded to")
+    limit_train: int = number(0, "first images to train with; 0: all", least=0)
+    limit_test: int = number(0, "first images to test with; 0: all", least=0)
+    epochs: int = number(30, "times that each image is trained with")
+    batch: int = number(256, "images of an update of Adam")
+    learning_rate: float = number(1e-3, "of Adam")
+    decay: bool = number(False, "whether the learning rate falls to zero along half a cosine")
+    filters: int = number(0, "of a NODE, others in proportion; 0: the paper's", least=0)
+    augmentation: str = number("none", "of the training images", choices=classifying.AUGMENTATIONS)
+    precision: str = number("float32", "of the network's products", choices=("float32", "bfloat16"))
+    minutes: float = number(0.0, "time for all the training; 0: as long as it takes", least=0)
+    max_steps: int = number(64, "steps of a solve, at most")
+    size: float = number(1.0, "pixels of a side, or a fraction of those there are")
+    validation: int = number(0, "last training images that take the place of the test images", least=0)
+    first_step: float = number(0.0, "first step that a solve tries; 0: of its own choice", least=0)
+
+    def check(self) -> None:
+        """Raises for names that do not exist."""
+        models.chosen(self.models)
+        if "digits" in models.datasets(self.dataset) and importlib.util.find_spec("sklearn") is None:
+            raise UserError("images needs scikit-learn for its digits, which is not installed: pip install 'lagrax[images]'")
+
+
+def run(settings: Settings[ImagesNumbers]) -> Outcome:
     numbers = settings.numbers
-    sets, names = models.datasets(numbers["dataset"]), models.chosen(numbers["models"])
-    budget = _Budget(numbers["minutes"], len(sets) * len(names))
+    sets, names = models.datasets(numbers.dataset), models.chosen(numbers.models)
+    budget = _Budget(numbers.minutes, len(sets) * len(names))
     measured: Measured = {}
     differences: dict[str, list[claims.Comparison]] = {}
     about = []
     for dataset in sets:
         images = read(dataset, numbers, settings.progress)
         about.append(_about(dataset, images))
-        problem = classification.place(images, numbers["batch"])
-        found = {name: measure(settings, dataset, name, problem, budget) for name in names}
+        placed = classifying.place(images, numbers.batch)
+        found = {name: measure(settings, dataset, name, placed, budget) for name in names}
         measured[dataset] = {name: model for name, (model, _) in found.items()}
         differences[dataset] = claims.comparisons(measured[dataset], {name: each for name, (_, each) in found.items()})
     tables = [[table(dataset, measured[dataset]), *claims.table(dataset, differences[dataset])] for dataset in sets]
@@ -44,15 +69,6 @@ def run(settings: Settings) -> Outcome:
         [*(each for of_set in tables for each in of_set), models.parameters_table()],
         about + notes(settings, measured),
     )
-
-
-def check(numbers: Mapping[str, Any]) -> None:
-    """Raises for names that do not exist; ranges of numbers are checked for all experiments."""
-    pick("augmentation", numbers["augmentation"], classification.AUGMENTATIONS)
-    pick("precision", numbers["precision"], ("float32", "bfloat16"))
-    if "digits" in models.datasets(numbers["dataset"]) and importlib.util.find_spec("sklearn") is None:
-        raise UserError("images needs scikit-learn for its digits, which is not installed: pip install 'lagrax[images]'")
-    models.chosen(numbers["models"])
 
 
 class _Budget:
@@ -70,17 +86,17 @@ class _Budget:
 
 
 def measure(
-    settings: Settings, dataset: str, name: str, problem: classification.Problem, budget: _Budget
+    settings: Settings, dataset: str, name: str, images: classifying.PlacedImages, budget: _Budget
 ) -> tuple[dict[str, Any], claims.Each]:
     """Trains one model on one data set. Losses, accuracies and evaluations by epoch; accuracies in per cent. Then the last
     test, image by image, which is in `test.npz` as well."""
     numbers = settings.numbers
-    count = models.filters(name, dataset, numbers["filters"])
-    compute = None if numbers["precision"] == "float32" else jnp.dtype(numbers["precision"])
-    first = numbers["first step"] or None
-    options = {"max_steps": numbers["max steps"], "dt0": first, "compute": compute, **settings.stepping}
-    make = lambda key: models.build(name, problem.shape, count, key, **options)
-    fitted, each, epoch = classification.train(settings, f"{dataset}/{name}", make, problem, budget.next())
+    count = models.filters(name, dataset, numbers.filters)
+    compute = None if numbers.precision == "float32" else jnp.dtype(numbers.precision)
+    first = numbers.first_step or None
+    options = {"max_steps": numbers.max_steps, "dt0": first, "compute": compute, **settings.stepping}
+    make = lambda key: models.build(name, images.shape, count, key, **options)
+    fitted, each, epoch = classifying.train(settings, f"{dataset}/{name}", make, images, budget.next())
     if is_first():
         np.savez_compressed(settings.folder / dataset / name / "test.npz", loss=each["loss"], right=each["right"])
     done = len(fitted.evaluation_iterations)
@@ -92,16 +108,16 @@ def measure(
         "forward evaluations": by_epoch(fitted.history["forward evaluations"]),
         "backward evaluations": by_epoch(fitted.history["backward evaluations"]),
     }
-    last = {key: spread(values[-1]) for key, values in curves.items() if len(values)}
+    last = {key: of_seeds(values[-1]) for key, values in curves.items() if len(values)}
     measured = {
         **last,
         "mean accuracy": float(np.mean(curves["accuracy"][-1])),
         "deviation of accuracy": float(np.std(curves["accuracy"][-1], ddof=1)) if settings.seeds > 1 else None,
         "filters": count,
-        "parameters": models.parameters(name, problem.shape, count),
+        "parameters": models.parameters(name, images.shape, count),
         "epochs": done - 1,
         "by epoch": {key: np.asarray(values, float).tolist() for key, values in curves.items()},
-        "images per second": len(problem.train[1]) * settings.seeds * (done - 1) / fitted.seconds,
+        "images per second": len(images.train[1]) * settings.seeds * (done - 1) / fitted.seconds,
         "seconds": fitted.seconds,
         "ended": fitted.ended,
     }
@@ -149,19 +165,19 @@ def notes(settings: Settings, measured: Measured) -> list[str]:
     numbers = settings.numbers
     found = [
         "Images are standardised by the mean and deviation of the training images, channel by channel; the paper does not "
-        f"say how it scales them. Augmentation of the data: {numbers['augmentation']}. Weights start as PyTorch's do.",
+        f"say how it scales them. Augmentation of the data: {numbers.augmentation}. Weights start as PyTorch's do.",
         "Accuracies are of the last epoch, not of the best one. Seed i of every model has the same batches. A difference "
         "has two 95 % intervals: by Student's t over the seeds, and by a bootstrap over the test images of the difference "
         "averaged over the seeds. A verdict needs both on the same side of zero; a training loss has the first alone.",
     ]
-    if "digits" in measured or numbers["filters"]:
+    if "digits" in measured or numbers.filters:
         found.append(
-            f"Smaller models than the paper's: {numbers['filters'] or models.DIGITS_FILTERS} filters in a NODE, and in the "
+            f"Smaller models than the paper's: {numbers.filters or models.DIGITS_FILTERS} filters in a NODE, and in the "
             "others in the proportions of its table. With fewer filters the linear layer has a larger share of the "
             "parameters, so that models are of equal size only among those with as many channels of zeros."
         )
-    if numbers["first step"]:
-        found.append(f"Solves try a first step of {numbers['first step']:g}; the tolerance decides whether it is taken.")
+    if numbers.first_step:
+        found.append(f"Solves try a first step of {numbers.first_step:g}; the tolerance decides whether it is taken.")
     if "digits" in measured:
         found.append("The digits are scikit-learn's, 8×8 pixels, and not in the paper.")
     unfinished = lambda of: [name for name, model in of.items() if model["ended"] != "finished"]
@@ -171,33 +187,19 @@ def notes(settings: Settings, measured: Measured) -> list[str]:
     return found
 
 
-_PAPER = {
-    "dataset": "digits", "models": "all", "data dir": "", "limit train": 0, "limit test": 0, "epochs": 30, "batch": 256,
-    "learning rate": 1e-3, "decay": False, "filters": 0, "augmentation": "none", "precision": "float32", "minutes": 0.0,
-    "max steps": 64, "size": 1.0, "validation": 0, "first step": 0.0,
-}  # fmt: skip
-_REDUCED = {
-    **_PAPER,
-    "dataset": "mnist,cifar10,svhn",
-    "limit train": 10_000,
-    "size": 0.5,
-    "filters": 23,
-    "epochs": 6,
-    "batch": 32,
-    "learning rate": 3e-3,
-    "decay": True,
-    "max steps": 16,
-    "first step": 1.0,  # often within the tolerance at once: 7 evaluations, where one of the solver's choice takes 21
-}
-_SMOKE = {
-    **_PAPER,
-    "limit train": 128,
-    "limit test": 64,
-    "epochs": 2,
-    "batch": 64,
-    "filters": 6,
-    "models": "NODE,NDDE,NODE+NDDE",
-}
+_SMOKE = ImagesNumbers(limit_train=128, limit_test=64, epochs=2, batch=64, filters=6, models="NODE,NDDE,NODE+NDDE")
+_REDUCED = ImagesNumbers(
+    dataset="mnist,cifar10,svhn",
+    limit_train=10_000,
+    size=0.5,
+    filters=23,
+    epochs=6,
+    batch=32,
+    learning_rate=3e-3,
+    decay=True,
+    max_steps=16,
+    first_step=1.0,  # often within the tolerance at once: 7 evaluations, where one of the solver's choice takes 21
+)
 
 EXPERIMENT = Experiment(
     name="images",
@@ -206,11 +208,10 @@ EXPERIMENT = Experiment(
     "classify images. The paper finds higher accuracies with delays, and the highest with NODE+NDDE. Without other data "
     "(--dataset) it runs on scikit-learn's small digits.",
     presets={
-        "smoke": Preset(_SMOKE, seeds=2, tolerance=1e-2, solver="dopri5"),
-        "default": Preset({**_PAPER, "epochs": 8, "batch": 64}, seeds=5, tolerance=1e-3, solver="dopri5"),
-        "reduced": Preset(_REDUCED, seeds=5, tolerance=1e-3, solver="dopri5"),
-        "paper": Preset(_PAPER, seeds=5, tolerance=1e-3, solver="dopri5"),
+        "smoke": Preset(_SMOKE, 2, "dopri5", 1e-2, "1 min"),
+        "default": Preset(ImagesNumbers(epochs=8, batch=64), 5, "dopri5", 1e-3, "20 min"),
+        "reduced": Preset(_REDUCED, 5, "dopri5", 1e-3, "hours"),
+        "paper": Preset(ImagesNumbers(), 5, "dopri5", 1e-3, "an hour (digits) to days"),
     },
     run=run,
-    check=check,
 )

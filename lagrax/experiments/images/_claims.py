@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from . import _image_models as models
-from ._base import Claim, Settings, Table
-from ._paired import Difference, compared, shown, together
+from ...runner import Claim, Settings, Table
+from . import _models as models
+from ._differences import Difference, compared, shown, together
 
 Each = dict[str, np.ndarray]
 """The last test of a model, image by image: "loss" and "right", (seeds, images)."""

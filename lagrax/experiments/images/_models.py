@@ -6,9 +6,9 @@ from typing import Any
 import equinox as eqx
 import jax
 
-from ..nn import IMAGE_SHAPES, PAPER_FILTERS, ImageClassifier, count_parameters
-from ._base import Table
-from ._options import pick
+from ..._choices import pick
+from ...nn import IMAGE_SHAPES, PAPER_FILTERS, ImageClassifier, count_parameters
+from ...runner import Table
 
 DATASETS = {"cifar10": "CIFAR10", "mnist": "MNIST", "svhn": "SVHN", "digits": "digits"}
 """By name on the command line, as they are called in print."""

@@ -1,0 +1,32 @@
+"""What runs an experiment, from its configuration to its report, whatever the experiment is.
+
+An experiment is a value of `Experiment`: its numbers, a frozen dataclass with limits; its presets; and a function from
+`Settings` to an `Outcome`. `start` gives it a folder, `resume` goes on in one, and both write a report.
+"""
+
+from .._choices import UsageError as UsageError
+from .._choices import UserError as UserError
+from ._collect import check as check
+from ._collect import joint_report as joint_report
+from ._collect import plan as plan
+from ._collect import report as report
+from ._configuration import Configuration as Configuration
+from ._configuration import Options as Options
+from ._configuration import configure as configure
+from ._execute import resume as resume
+from ._execute import start as start
+from ._experiment import Experiment as Experiment
+from ._experiment import Preset as Preset
+from ._experiment import Settings as Settings
+from ._folder import read_outcome as read_outcome
+from ._numbers import Numbers as Numbers
+from ._numbers import number as number
+from ._numbers import shown as shown
+from ._outcome import Claim as Claim
+from ._outcome import Figure as Figure
+from ._outcome import Outcome as Outcome
+from ._outcome import Table as Table
+from ._outcome import of_seeds as of_seeds
+from ._outcome import range_of as range_of
+from ._processes import is_first as is_first
+from ._processes import join as join
