@@ -11,6 +11,7 @@ from jaxtyping import Array, PyTree
 from ._adjoint import AbstractAdjoint
 from ._check import (
     check_continued,
+    check_functions,
     check_jumps,
     check_kind,
     check_lags,
@@ -69,6 +70,7 @@ def checked_call(
     check_kind("saveat", saveat, dfx.SaveAt, "pass diffrax.SaveAt(t1=True), or what else you want")
     check_kind("stepsize_controller", stepsize_controller, dfx.AbstractStepSizeController, "pass diffrax.PIDController(...)")
     check_kind("adjoint", adjoint, AbstractAdjoint, "pass one of lagrax's own, such as lagrax.DiscreteAdjoint()")
+    check_functions(term.vector_field, saveat, event)
     check_lags(term.lags())
     check_times(t0, t1, dt0, saveat, UNLIMITED if max_steps is None and memory is not None else max_steps)
     check_jumps(jump_ts)

@@ -1,6 +1,5 @@
 """Mistakes that can be seen before anything is compiled, each told in one sentence."""
 
-import inspect
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +11,7 @@ import jax.core
 import jax.numpy as jnp
 import numpy as np
 
+from ._called import check_arguments, shown, users_own
 from ._lag import Constant, Derivative, Each, Integral, is_lag
 from ._method import method_of
 from ._xla._compat import use_stepsize_tol
@@ -30,6 +30,23 @@ def check_kind(name: str, value: Any, kind: type, remedy: str) -> None:
     if isinstance(value, type) and issubclass(value, kind):
         remedy = f"make an instance, {value.__name__}()"
     raise ValueError(f"{name} is {given}, expected an instance of {kind.__name__}: {remedy}")
+
+
+def check_functions(vector_field: Any, saveat: dfx.SaveAt, event: Any) -> None:
+    """The functions of a solve must take what they will be called with."""
+    if not callable(vector_field):
+        raise ValueError(
+            f"the vector field is a {type(vector_field).__name__}, expected a function (t, y, delayed, args): "
+            "lagrax.DelayTerm takes the vector field first, and then the delays"
+        )
+    check_arguments("the vector field", vector_field, "t, y, delayed, args")
+    for sub in jax.tree.leaves(saveat.subs, is_leaf=lambda x: isinstance(x, dfx.SubSaveAt)):
+        check_arguments("`saveat.fn`", sub.fn, "t, y, args")
+    if event is None:
+        return
+    check_kind("event", event, dfx.Event, "pass diffrax.Event(condition), or None")
+    for condition in jax.tree.leaves(event.cond_fn, is_leaf=callable):
+        check_arguments("an event condition", condition, "t, y, args")
 
 
 def check_lags(lags: Any) -> None:
@@ -57,13 +74,13 @@ def check_lags(lags: Any) -> None:
             _check_each(name, lag, given)
             continue
         if lag.function() is not None:
-            _check_function(name, lag)
+            check_arguments(name, lag.function(), "t, y, args")
         _check_minimum(name, lag)
 
 
 def _check_constant(name: str, lag: Any) -> None:
     delay = lag.delay
-    if not eqx.is_array_like(delay):
+    if not eqx.is_array_like(delay) or isinstance(delay, bool):
         raise ValueError(
             f"{name} is {type(delay).__name__}, expected a positive number or a function (t, y, args) -> delay: pass a "
             "scalar, a scalar array or such a function"
@@ -100,6 +117,8 @@ def _check_each(name: str, lag: Any, given: Any) -> None:
         raise ValueError(f"{name} has delays of dtype {kind}, expected real numbers: cast them")
     if lag.of is not None and not callable(lag.of):
         raise ValueError(f"{name} has of = {lag.of!r}, expected a function of the state: pass of=lambda y: y[senders]")
+    if lag.of is not None:
+        check_arguments(f"{name}.of", lag.of, "y")
     if lag.minimum is not None:
         raise ValueError(f"{name} has a minimum, expected none: its delays are numbers, of which the least is known")
     values = concrete(lag.delays)
@@ -127,6 +146,8 @@ def _check_integral(name: str, integral: Any) -> None:
     if any(not a < b for a, b in itertools.pairwise(known)):
         between = " with its kinks between them, in order" if integral.kinks else ""
         raise ValueError(f"{name} has the bounds {lower} and {upper}, expected lower < upper{between}: put them in order")
+    if integral.of is not None:
+        check_arguments(f"{name}.of", integral.of, "t, y, args")
     kernel = integral.kernel
     if integral.is_chain:
         if integral.kinks:
@@ -140,6 +161,7 @@ def _check_integral(name: str, integral: Any) -> None:
     if not callable(kernel) or isinstance(kernel, type):
         given = f"the class {kernel.__name__}" if isinstance(kernel, type) else f"a {type(kernel).__name__}"
         raise ValueError(f"{name}.kernel is {given}, expected Uniform(), Gamma(shape, rate) or a function of s")
+    check_arguments(f"{name}.kernel", kernel, "s")
     if upper is not None and np.isinf(upper):
         raise ValueError(
             f"{name} has an infinite upper bound and a function as its kernel, expected a finite one: cut it off where the "
@@ -154,15 +176,9 @@ def check_integrals(lags: Any, t: Any, y: Any, args: Any) -> list[Any]:
         if not isinstance(lag, Integral):
             shapes.append(jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), y))
             continue
-        try:
-            out = eqx.filter_eval_shape(
-                lambda t, y, args, lag=lag: jax.tree.map(jnp.asarray, lag.value(t, y, args)), t, y, args
-            )
-        except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
-            raise ValueError(
-                f"`of` of an Integral failed ({error}) when called as (t, y, args), expected a function of a time, the "
-                "state there and the args of the solve: give it these three arguments"
-            ) from error
+        value = lambda t, y, args, lag=lag: jax.tree.map(jnp.asarray, lag.value(t, y, args))
+        with users_own("`of` of an Integral", "t, y, args", t, y, args):
+            out = eqx.filter_eval_shape(value, t, y, args)
         leaves = jax.tree.leaves(out)
         if not leaves or not all(jnp.issubdtype(leaf.dtype, jnp.inexact) for leaf in leaves):
             given = ", ".join(str(leaf.dtype) for leaf in leaves) or "nothing"
@@ -174,30 +190,13 @@ def check_integrals(lags: Any, t: Any, y: Any, args: Any) -> list[Any]:
 
 
 def _check_kernel(kernel: Callable, t: Any) -> None:
-    try:
+    with users_own("the kernel of an Integral", "s", t):
         out = eqx.filter_eval_shape(lambda s: jnp.asarray(kernel(s)), t)
-    except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
-        raise ValueError(
-            f"the kernel of an Integral failed ({error}) when called with s, expected a function of how long ago, a number"
-        ) from error
     if out.shape != () or not jnp.issubdtype(out.dtype, jnp.floating):
         raise ValueError(
             f"the kernel of an Integral returned shape {out.shape} and dtype {out.dtype}, expected one real number: weight "
             "components in `of`"
         )
-
-
-def _check_function(name: str, lag: Any) -> None:
-    try:
-        inspect.signature(lag.function()).bind(None, None, None)
-    except TypeError:
-        given = inspect.signature(lag.function())
-        raise ValueError(
-            f"{name} is a function of {given}, expected one of (t, y, args) that returns the delay: give it these three "
-            "arguments"
-        ) from None
-    except ValueError:  # a callable that does not say what it takes
-        pass
 
 
 def _check_minimum(name: str, lag: Any) -> None:
@@ -221,13 +220,8 @@ def _check_minimum(name: str, lag: Any) -> None:
 
 def check_lag_value(name: str, lag: Any, t: Any, y: Any, args: Any) -> None:
     """Traces a delay once; it must be one real number."""
-    try:
+    with users_own(name, "t, y, args", t, y, args):
         out = eqx.filter_eval_shape(lag.function() or lag.time, t, y, args)
-    except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
-        raise ValueError(
-            f"{name} failed ({error}) when called as (t, y, args), expected a function that returns the delay: make it take "
-            "a time, a state and the args of the solve"
-        ) from error
     shape, dtype = getattr(out, "shape", None), getattr(out, "dtype", type(out))
     if shape is None and isinstance(out, int | float) and not isinstance(out, bool):
         return
@@ -353,7 +347,11 @@ def check_same_state(name: str, state: Any, expected: Any, dtypes: bool = True) 
     got: Any = jax.tree.structure(state)
     want: Any = jax.tree.structure(expected)
     if got != want:
-        raise ValueError(f"{name} has structure {got}, expected that of the initial state, {want}: make the two alike")
+        in_one = isinstance(state, list | tuple) and eqx.is_array(expected)
+        remedy = "return it" if state is None else "use jax.numpy.stack" if in_one else "make the two alike"
+        raise ValueError(
+            f"{name} has structure {shown(state)}, expected that of the initial state, {shown(expected)}: {remedy}"
+        )
     for (path, leaf), other in zip(jax.tree_util.tree_leaves_with_path(state), jax.tree.leaves(expected), strict=True):
         where = f"{name}{jax.tree_util.keystr(path)}"
         if not hasattr(leaf, "shape"):
@@ -387,11 +385,6 @@ def check_history_slope(past: Callable, t: Any) -> None:
 
 def check_vector_field(vector_field: Callable, t, y: Any, delayed: Any, args: Any) -> None:
     """Traces the vector field once; its output must be shaped like the state."""
-    try:
+    with users_own("the vector field", "t, y, delayed, args", t, y, delayed, args):
         out = eqx.filter_eval_shape(vector_field, t, y, delayed, args)
-    except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
-        raise ValueError(
-            f"the vector field failed ({error}) when called as f(t, y, delayed, args) with `delayed` of structure "
-            f"{jax.tree.structure(delayed)}, expected it to take `delayed` in the structure of `delays`: make the two alike"
-        ) from error
     check_same_state("the vector field's output", out, y, dtypes=False)

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
+from ._called import check_arguments, users_own
 from ._check import check_same_state, check_state
 
 
@@ -22,7 +23,10 @@ def initial_state(history: Any, y0: PyTree, t0: Any) -> PyTree[Array]:
     if past is None:
         check_state("history", history)
     else:
-        history = past(jnp.asarray(t0, t0.dtype if eqx.is_inexact_array(t0) else float))
+        t = jnp.asarray(t0, t0.dtype if eqx.is_inexact_array(t0) else float)
+        check_arguments("the history", past, "t")
+        with users_own("the history", "t", t):
+            history = past(t)
         check_state("the history's value", history)
     if y0 is None:
         return jax.tree.map(jnp.asarray, history)

@@ -1,6 +1,5 @@
 """Impulses: the state kicked at known times, y⁺ = fn(t, y⁻, args)."""
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from ._called import check_arguments, users_own
 from ._check import check_same_state, concrete
 from ._xla._buffer import read
 from ._xla._closure import with_closure
@@ -70,8 +70,9 @@ def check_impulses(impulses: Any, t0: Any, t1: Any) -> None:
         raise ValueError(f"impulses.ts is {ts!r}, expected a list of real times: pass a one-dimensional array")
     if not callable(fn):
         raise ValueError(
-            f"impulses.fn is {fn!r}, expected a function {_signature(impulses)} that returns the state: pass one"
+            f"impulses.fn is {fn!r}, expected a function ({_arguments(impulses)}) that returns the state: pass one"
         )
+    check_arguments("impulses.fn", fn, _arguments(impulses))
     for path, leaf in jax.tree_util.tree_leaves_with_path(impulses.values):
         if np.shape(leaf)[:1] != (len(ts),):
             where = f"impulses.values{jax.tree_util.keystr(path)}"
@@ -91,8 +92,8 @@ def check_impulses(impulses: Any, t0: Any, t1: Any) -> None:
         )
 
 
-def _signature(impulses: Impulses) -> str:
-    return "(t, y, args)" if impulses.values is None else "(t, y, value, args)"
+def _arguments(impulses: Impulses) -> str:
+    return "t, y, args" if impulses.values is None else "t, y, value, args"
 
 
 def make_kicks(impulses: Impulses, plain: Float[Array, " jumps"], t0, state: PyTree, args: PyTree) -> tuple[Any, Kicks]:
@@ -102,7 +103,7 @@ def make_kicks(impulses: Impulses, plain: Float[Array, " jumps"], t0, state: PyT
     given = impulses.fn
     fn = given if impulses.values is not None else lambda t, y, value, args: given(t, y, args)
     value = jax.tree.map(lambda x: x[0] if len(x) else jnp.zeros(x.shape[1:], x.dtype), values)
-    _check_kick(impulses, fn, t0, state, value, args)
+    _check_kick(fn, t0, state, value, args)
     times = jnp.concatenate([plain, ts])
     # (A stable sort: at one time a jump of the field comes first, then the kicks in their order.)
     order = jnp.argsort(times).astype(jnp.int32)
@@ -110,18 +111,8 @@ def make_kicks(impulses: Impulses, plain: Float[Array, " jumps"], t0, state: PyT
     return times[order], Kicks(numbers, with_closure(fn, t0, state, value, args), values)
 
 
-def _check_kick(impulses: Impulses, fn: Callable, t: Any, state: PyTree, value: PyTree, args: PyTree) -> None:
+def _check_kick(fn: Callable, t: Any, state: PyTree, value: PyTree, args: PyTree) -> None:
     """Traces a kick once; what it returns must be shaped like the state."""
-    expected = f"{_signature(impulses)} that returns the state"
-    try:
-        inspect.signature(impulses.fn).bind(*([None] * (3 if impulses.values is None else 4)))
-    except TypeError:
-        given = inspect.signature(impulses.fn)
-        raise ValueError(f"impulses.fn is a function of {given}, expected one of {expected}: give it these") from None
-    except ValueError:  # a callable that does not say what it takes
-        pass
-    try:
+    with users_own("impulses.fn", "t, y, value, args", t, state, value, args):
         out = eqx.filter_eval_shape(fn, t, state, value, args)
-    except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
-        raise ValueError(f"impulses.fn failed ({error}), expected a function {expected}: make it one") from error
     check_same_state("what impulses.fn returned", out, state, dtypes=False)

@@ -97,7 +97,7 @@ def ddesolve(
     try:
         solution, bad = _solve(call)
     except TypeError as error:
-        if "forward-mode" not in str(error):
+        if not str(error).startswith("can't apply forward-mode"):
             raise
         raise _about_forward_mode(adjoint) from None
     return _raise_if(bad, solution) if throw else solution

@@ -20,8 +20,6 @@ def solve(delays=1.0, history=1.0, t0=0.0, t1=2.0, dt0=None, field=decay, args=1
     return inspect.unwrap(lx.ddesolve)(lx.DelayTerm(field, delays), solver, t0, t1, dt0, history, args, **kwargs)
 
 
-pair = lambda t, y, delayed, args: delayed[0] + delayed[1]
-
 STATIC = {
     "negative delay": (dict(delays=-1.0), "delays = -1.0, expected a positive"),
     "zero delay": (dict(delays={"a": 0.0}), r"delays\['a'\] = 0.0, expected a positive"),
@@ -30,8 +28,6 @@ STATIC = {
     "vector of delays": (dict(delays=jnp.ones(2)), r"delays has shape \(2,\), expected a scalar"),
     "word as delay": (dict(delays="one"), "delays is str, expected a positive number"),
     "no delay": (dict(delays=()), "got no delays"),
-    "other structure": (dict(delays=(1.0, 2.0), field=lambda t, y, d, a: d["x"]), "structure of `delays`"),
-    "too few delayed": (dict(delays={"a": 1.0}, field=pair), "structure of `delays`"),
     "history shape": (dict(history=jnp.ones(2), y0=jnp.ones(3)), r"history has shape \(2,\), expected \(3,\)"),
     "history dtype": (dict(history=jnp.ones(2, jnp.float32), y0=jnp.ones(2)), "history has dtype float32, expected float64"),
     "history structure": (dict(history={"a": 1.0}, y0=1.0), "history has structure"),
@@ -48,7 +44,39 @@ STATIC = {
     "integer y0": (dict(y0=jnp.array([1, 2])), "y0 has dtype int64"),
     "field structure": (dict(field=lambda t, y, d, a: (y, y)), "the vector field's output has structure"),
     "field shape": (dict(field=lambda t, y, d, a: jnp.ones(3)), r"output has shape \(3,\), expected \(\)"),
-    "field signature": (dict(field=lambda t, y, a: y), "called as f"),
+    "field without delayed": (
+        dict(field=lambda t, y, args: y),
+        r"the vector field is a function of \(t, y, args\), expected one of \(t, y, delayed, args\): add `delayed`",
+    ),
+    "field of too many": (
+        dict(field=lambda t, y, d, a, more: y),
+        r"\(t, y, d, a, more\), expected one of \(t, y, delayed, args\)",
+    ),
+    "args before delayed": (dict(field=lambda t, y, args, delayed: y), "put them in this order"),
+    "y before t": (dict(field=lambda y, t, d, a: y), r"\(y, t, d, a\), .* put them in this order"),
+    "field of a list": (
+        dict(history=jnp.ones(2), field=lambda t, y, d, a: [d[0], d[1]]),
+        r"output has structure \[f64\[\], f64\[\]\], expected .* f64\[2\]: use jax.numpy.stack",
+    ),
+    "field without return": (dict(field=lambda t, y, d, a: None), "structure None, expected .* f64.*: return it"),
+    "delay of two": (dict(delays=lambda t, y: 1.0), r"delays is a function of \(t, y\), .* add `args`"),
+    "true delay": (dict(delays=True), "delays is bool, expected a positive number"),
+    "history of two": (
+        dict(history=lambda t, args: 1.0),
+        r"the history is a function of \(t, args\), expected one of \(t\)",
+    ),
+    "history of none": (dict(history=lambda: 1.0), r"the history is a function of \(\), .* add `t`"),
+    "event of two": (dict(event=dfx.Event(lambda t, y: y)), r"an event condition is a function of \(t, y\), .* add `args`"),
+    "event of nothing": (dict(event=dfx.Event(lambda t, y, args, **_: None)), "an event condition returned None, expected"),
+    "event bare": (dict(event=lambda t, y, args: y), r"event is a function, .* pass diffrax.Event\(condition\)"),
+    "saved of one": (
+        dict(saveat=dfx.SaveAt(t1=True, fn=lambda y: y)),
+        r"`saveat.fn` is a function of \(y\), .*\(t, y, args\)",
+    ),
+    "kick of two": (
+        dict(impulses=lx.Impulses([1.0], lambda t, y: y)),
+        r"impulses.fn is a function of \(t, y\), .* add `args`",
+    ),
     "complex field": (dict(field=lambda t, y, d, a: y * 1j), "make the initial state complex"),
     "solver": (dict(solver=dfx.KenCarp4()), "got solver KenCarp4"),
     "no step": (dict(stepsize_controller=dfx.ConstantStepSize()), "dt0 is None"),
@@ -87,6 +115,65 @@ def test_static_mistakes(kwargs, message):
     with pytest.raises(ValueError, match=message) as caught:
         solve(**kwargs)
     assert "\n" not in str(caught.value).split("\n-----")[0]
+
+
+def notes(error):
+    return "\n".join(error.__notes__)
+
+
+def raises(error):
+    def function(*arguments, **options):
+        raise error
+
+    return function
+
+
+OWN = {
+    "vector field": lambda f: dict(field=lambda t, y, delayed, args: f()),
+    "history": lambda f: dict(history=lambda t: f()),
+    "delays": lambda f: dict(delays=lambda t, y, args: f()),
+    "event condition": lambda f: dict(event=dfx.Event(lambda t, y, args, **_: f())),
+    "impulses.fn": lambda f: dict(impulses=lx.Impulses([1.0], lambda t, y, args: f())),
+    "Integral": lambda f: dict(delays=lx.Integral(0.0, 1.0, of=lambda t, y, args: f())),
+    "of delays": lambda f: dict(delays=lx.Each(jnp.ones(1), of=lambda y: f()), history=jnp.ones(1)),
+}
+
+
+@pytest.mark.parametrize("kind", [ValueError, TypeError, KeyError, eqx.EquinoxRuntimeError])
+@pytest.mark.parametrize("where", OWN)
+def test_a_users_own_error_stays_as_it_is(where, kind):
+    error = kind("forward-mode is too cold")
+    with pytest.raises(kind) as caught:
+        solve(**OWN[where](raises(error)))
+    assert caught.value is error and where in notes(error)
+
+
+def test_what_a_field_was_called_with_is_noted():
+    with pytest.raises(TypeError, match="list indices must be integers") as caught:
+        solve(delays=[1.0, 2.0], history=jnp.ones(2), args=None, field=lambda t, y, d, a: d["fast"])
+    assert "delayed = [f64[2], f64[2]], args = None." in notes(caught.value)
+    with pytest.raises(jax.errors.TracerBoolConversionError) as caught:
+        solve(field=lambda t, y, d, a: -d if y > 0 else d)
+    assert "jax.numpy.where or jax.lax.cond for `if`" in notes(caught.value)
+
+
+def test_derivatives_that_there_are_not():
+    """Reverse mode through forward mode and through itself, also where only the value is differentiated again."""
+    forwards = lambda a: solve(args=a, adjoint=lx.ForwardMode()).ys[0]
+    with pytest.raises(RuntimeError, match=r"reverse-mode derivative .* with ForwardMode, .* or use jax.jacfwd"):
+        jax.grad(forwards)(1.0)
+    for adjoint, options in [
+        (lx.DiscreteAdjoint(), {}),
+        (lx.DiscreteAdjoint(), {"memory": 16}),
+        (lx.ContinuousAdjoint(), {}),
+    ]:
+        value = lambda a, adjoint=adjoint, options=options: solve(args=a, adjoint=adjoint, **options).ys[0]
+        with pytest.raises(
+            RuntimeError, match=r"\(grad of grad\) of ddesolve, expected forward over reverse: use jax.hessian"
+        ):
+            jax.grad(jax.grad(value))(1.0)
+    with pytest.raises(RuntimeError, match=r"use jax.hessian\(f\), or jax.jacfwd\(jax.grad\(f\)\)"):
+        jax.grad(lambda a: jax.value_and_grad(lambda a: solve(args=a).ys[0])(a)[0])(1.0)
 
 
 def test_dense_solution_is_asked_for():
@@ -145,6 +232,12 @@ def test_dtmin_reached():
 def test_an_ordinary_term():
     with pytest.raises(ValueError, match=r"term is a ODETerm, expected an instance of DelayTerm: pass lagrax.DelayTerm"):
         inspect.unwrap(lx.ddesolve)(dfx.ODETerm(lambda t, y, args: -y), dfx.Tsit5(), 0.0, 1.0, None, 1.0)
+
+
+def test_delays_before_the_field():
+    term = eqx.tree_at(lambda term: term.vector_field, lx.DelayTerm(decay, 1.0), 1.0)
+    with pytest.raises(ValueError, match=r"vector field is a float, .* takes the vector field first, and then"):
+        inspect.unwrap(lx.ddesolve)(term, dfx.Tsit5(), 0.0, 1.0, None, 1.0)
 
 
 def test_numpy_integers_are_integers():

@@ -236,7 +236,6 @@ def test_a_kick_may_move_what_a_delay_looks_at():
         (lx.Impulses([0.5], lambda t, y: y), "impulses.fn is a function of"),
         (lx.Impulses([0.5], lambda t, y, args: (y, y)), "what impulses.fn returned has structure"),
         (lx.Impulses([0.5], lambda t, y, args: jnp.ones(2)), "what impulses.fn returned has shape"),
-        (lx.Impulses([0.5], lambda t, y, args: y[0]["dose"]), "impulses.fn failed"),
         (lx.Impulses([0.5], lambda t, y, size, args: y, jnp.ones(2)), "impulses.values has shape"),
         (3.0, "expected lagrax.Impulses"),
     ],

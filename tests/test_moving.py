@@ -181,7 +181,6 @@ MISTAKES = {
     "expected one of (t, y, args)": lambda t: 1.0,
     "returned shape (2,)": lambda t, y, args: jnp.ones(2),
     "returned shape () and dtype complex128": lambda t, y, args: jnp.asarray(1j),
-    "failed (": lambda t, y, args: y["nothing"],
     "minimum = -1.0": lx.Lag(lambda t, y, args: 1.0, minimum=-1.0),
     "expected one of them": lx.Lag(lambda t, y, args: 1.0, minimum=1.0, overlap=True),
     "lagrax.Lag(0.0, overlap=True)": 0.0,

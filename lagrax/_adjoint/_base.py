@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Float, Inexact, Int, PyTree
 from .._problem import Problem
 from .._setup import Setup
 from .._trajectory import Trajectory
+from .._xla._compat import nondifferentiable_backward
 
 
 class AbstractAdjoint(eqx.Module):
@@ -58,6 +59,15 @@ def without_tangents(trajectory: Trajectory) -> Trajectory:
         return x
 
     return jax.tree.map(cut, trajectory)
+
+
+def once_only(tree: PyTree) -> PyTree:
+    """What a rule for reverse mode returns: its own reverse derivative, of loops that only run forwards, is refused."""
+    return nondifferentiable_backward(
+        tree,
+        msg="got a reverse-mode derivative of a reverse-mode derivative (grad of grad) of ddesolve, expected forward over "
+        "reverse: use jax.hessian(f), or jax.jacfwd(jax.grad(f))",
+    )
 
 
 def is_asked(cotangent: PyTree) -> Bool[Array, ""]:

@@ -12,7 +12,7 @@ from .._planned import empty_output, integrate_bounded, walk_back_bounded
 from .._problem import Problem
 from .._setup import UNLIMITED, Setup
 from .._trajectory import Trajectory
-from ._base import count_evaluations, is_asked, with_tally, without_tangents
+from ._base import count_evaluations, is_asked, once_only, with_tally, without_tangents
 
 
 def solve_bounded(problem: Problem, setup: Setup, ts, tally=None):
@@ -46,7 +46,7 @@ def _solve_fwd(perturbed, inputs, constants, setup):
     problem = eqx.combine(variables, constants)
     check_fits(problem, recording, ts, gradient=True)
     trajectory, ys, snapshots = integrate_bounded(problem, recording, ts)
-    return (without_past(trajectory), ys), (trajectory, snapshots)
+    return once_only((without_past(trajectory), ys)), (trajectory, snapshots)
 
 
 @_solve.def_bwd
@@ -65,4 +65,4 @@ def _solve_bwd(residuals, cotangent: Any, perturbed, inputs, constants, setup):
     )
     total, ts_bar, evaluations = walk_back_bounded(trajectory, snapshots, given, problem, ts, perturbed[0], setup)
     problem_bar = eqx.combine(total, jax.tree.map(jnp.zeros_like, variables))
-    return count_evaluations(problem_bar, evaluations), ts_bar
+    return once_only((count_evaluations(problem_bar, evaluations), ts_bar))

@@ -34,7 +34,7 @@ from .._trajectory import Trajectory, spoil
 from .._xla._compat import nondifferentiable_backward, unvmap_max
 from .._xla._compiled import compiled
 from .._xla._neighbours import just_after, just_before
-from ._base import AbstractAdjoint, count_evaluations, is_asked, observe, with_tally, without_tangents
+from ._base import AbstractAdjoint, count_evaluations, is_asked, observe, once_only, with_tally, without_tangents
 from ._costate import Costate, Forward, gather_observations, solve_costate
 
 
@@ -131,7 +131,7 @@ def _solve(inputs: tuple[Problem, Any], constants: Problem, setup: Setup, backwa
 def _solve_fwd(perturbed, inputs, constants, setup, backward):
     problem = eqx.combine(inputs[0], constants)
     trajectory = integrate(problem, setup)
-    return (trajectory, observe(trajectory, inputs[1], problem)), trajectory
+    return once_only((trajectory, observe(trajectory, inputs[1], problem))), trajectory
 
 
 @_solve.def_bwd
@@ -157,7 +157,7 @@ def _solve_bwd(trajectory: Trajectory, cotangent: Any, perturbed, inputs, consta
     bars = (count_evaluations(problem_bar, evaluations), ts_bar)
     message = "The backward solve of ContinuousAdjoint failed: raise its max_steps, or loosen its tolerances."
     # Where the forward solve failed, the backward one has nothing to say.
-    return eqx.error_if(bars, failed(costate.trajectory.result) & ~lost, message)
+    return eqx.error_if(once_only(bars), failed(costate.trajectory.result) & ~lost, message)
 
 
 def _integral(costate: Costate, forward: Forward, variables, constants, perturbed, setup: Setup):

@@ -15,7 +15,7 @@ from .._setup import Setup
 from .._trajectory import Cotangents, Trajectory
 from .._xla._buffer import LARGE
 from .._xla._kernel import in_one_kernel
-from ._base import AbstractAdjoint, count_evaluations, is_asked, observe, with_tally, without_tangents
+from ._base import AbstractAdjoint, count_evaluations, is_asked, observe, once_only, with_tally, without_tangents
 from ._bounded import solve_bounded
 
 
@@ -69,7 +69,7 @@ def _solve_fwd(perturbed, variables, constants, setup):
     problem = eqx.combine(variables, constants)
     check_fits(problem, recording, jnp.zeros(0), gradient=True)
     trajectory = in_one_kernel(integrate, problem, recording)
-    return _handed_over(trajectory, setup), trajectory
+    return once_only(_handed_over(trajectory, setup)), trajectory
 
 
 @_solve.def_bwd
@@ -91,4 +91,4 @@ def _solve_bwd(trajectory: Trajectory, cotangent: Any, perturbed, variables, con
         trajectory = dataclasses.replace(trajectory, count=jnp.where(bars.asked, trajectory.count, 0))
     total, evaluations = walk_back(trajectory, bars, eqx.combine(variables, constants), perturbed, setup)
     problem_bar = eqx.combine(total, jax.tree.map(jnp.zeros_like, variables))
-    return count_evaluations(problem_bar, evaluations)
+    return once_only(count_evaluations(problem_bar, evaluations))

@@ -6,12 +6,14 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jaxtyping import PyTree
 
 from .._bytes import check_fits
 from .._integrate import integrate
 from .._output._results import failed
 from .._planned import integrate_bounded
 from .._setup import Setup
+from .._xla._compat import nondifferentiable_backward
 from ._base import AbstractAdjoint, observe, without_tangents
 from ._bounded import without_past
 
@@ -21,7 +23,7 @@ class ForwardMode(AbstractAdjoint):
 
     Each tangent travels with the solution, so this suits few inputs and many outputs. The derivative is that of what was
     computed on the frozen mesh with moving breakpoints, the same numbers as [`lagrax.DiscreteAdjoint`][] gives backwards.
-    Reverse mode (`jax.grad`) through it is not possible: JAX has no reverse rule for the loop.
+    Reverse mode (`jax.grad`) through it is refused: JAX has no reverse rule for the loop.
     """
 
     def check(self, problem, setup, saveat):
@@ -38,12 +40,21 @@ class ForwardMode(AbstractAdjoint):
             trajectory, ys, _ = integrate_bounded(problem, setup, ts)
             trajectory = without_tangents(without_past(trajectory))
             ends = lambda t: (t.y_end, t.t_end)
-            *states, ys = _spoil(failed(trajectory.result), (*ends(trajectory), ys))
+            *states, ys = _spoil(failed(trajectory.result), _forwards_only((*ends(trajectory), ys)))
             return eqx.tree_at(ends, trajectory, tuple(states)), ys
         trajectory = without_tangents(integrate(problem, setup))
         where = lambda t: (t.past.rows, t.y_end, t.t_end)
-        trajectory = eqx.tree_at(where, trajectory, _spoil(failed(trajectory.result), where(trajectory)))
+        spoilt = _spoil(failed(trajectory.result), _forwards_only(where(trajectory)))
+        trajectory = eqx.tree_at(where, trajectory, spoilt)
         return trajectory, observe(trajectory, ts, problem)
+
+
+def _forwards_only(tree: PyTree) -> PyTree:
+    return nondifferentiable_backward(
+        tree,
+        msg="got a reverse-mode derivative (grad, vjp, jacrev) with ForwardMode, expected a forward one (jvp, jacfwd): pass "
+        "adjoint=lagrax.DiscreteAdjoint(), the default, or use jax.jacfwd",
+    )
 
 
 def _with_forward_rule(setup: Setup) -> Setup:

@@ -27,7 +27,7 @@ from .._output._results import failed
 from .._problem import Problem
 from .._setup import Setup
 from .._trajectory import Trajectory, spoil
-from ._base import AbstractAdjoint, count_evaluations, is_asked, with_tally, without_tangents
+from ._base import AbstractAdjoint, count_evaluations, is_asked, once_only, with_tally, without_tangents
 from ._pieces import ROUNDING, Pieces, solve_ordinary, start_count
 
 
@@ -115,7 +115,7 @@ def _solve_fwd(perturbed, inputs, constants, setup, backward, n):
             "adjoint=lagrax.DiscreteAdjoint()"
         )
     (trajectory, ys), kept = _run_forward(Pieces(eqx.combine(inputs[0], constants), n), inputs[1], setup)
-    return (trajectory, ys), (kept, trajectory.result)
+    return once_only((trajectory, ys)), (kept, trajectory.result)
 
 
 @_solve.def_bwd
@@ -140,7 +140,7 @@ def _solve_bwd(residuals: tuple, cotangent: Any, perturbed, inputs, constants, s
     problem_bar = count_evaluations(spoil(problem_bar, failed(result), is_asked(cotangent)), count.evaluations)
     message = "A backward solve of PiecewiseAdjoint failed: raise max_steps, or loosen its tolerances."
     # Where the forward solve failed, the backward ones have nothing to say.
-    return eqx.error_if((problem_bar, jnp.zeros_like(ts)), failed(count.result) & ~failed(result), message)
+    return eqx.error_if(once_only((problem_bar, jnp.zeros_like(ts))), failed(count.result) & ~failed(result), message)
 
 
 def _run_forward(pieces: Pieces, ts: Float[Array, " times"], setup: Setup):

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree, PyTreeDef
 
+from .._called import users_own
 from .._lag import Constant, Each, Elements, is_lag
 from .._term import DelayTerm
 
@@ -107,7 +108,8 @@ def _places(name: str, lag: Each, state: PyTree[Array]):
         state, of = leaves[0], (lambda y: y)
         structure = jax.tree.structure(leaves[0])
     splits = np.cumsum([math.prod(leaf.shape) for leaf in leaves])
-    like = _called(name, lambda: jax.eval_shape(of, state))
+    with users_own(f"`of` of {name}", "y", state):
+        like = jax.eval_shape(of, state)
     if not hasattr(like, "shape"):
         raise ValueError(
             f"{name} has an `of` that returned {jax.tree.structure(like)}, expected one array of components of the state: "
@@ -139,13 +141,3 @@ def _places(name: str, lag: Each, state: PyTree[Array]):
     if not isinstance(valid, jax.core.Tracer) and not valid:
         raise computes
     return places, like, valid
-
-
-def _called(name: str, call: Callable) -> Any:
-    try:
-        return call()
-    except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
-        raise ValueError(
-            f"{name} has an `of` that failed ({error}) when called with the state, expected a function that selects "
-            "components of it: make it take a state"
-        ) from error

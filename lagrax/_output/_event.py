@@ -3,12 +3,14 @@
 from typing import Any
 
 import diffrax as dfx
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optimistix as optx
 from jax import lax
 from jaxtyping import Array, Bool, Float, PyTree
 
+from .._called import users_own
 from .._past import evaluate, row_start, split_rows
 from .._xla._closure import with_closure
 from ._results import RESULTS
@@ -20,6 +22,8 @@ def event_values(conditions: PyTree, t, y: PyTree, args: PyTree) -> PyTree[Array
 
     def value(condition):
         out = condition(t, y, args)
+        if not eqx.is_array_like(out):
+            raise ValueError(f"an event condition returned {out!r}, expected one boolean or one real number: return it")
         shape, dtype = jnp.shape(out), jnp.result_type(out)
         if shape != () or not (dtype == jnp.bool_ or jnp.issubdtype(dtype, jnp.floating)):
             raise ValueError(
@@ -84,4 +88,5 @@ def locate_event(event: dfx.Event, problem, args, trajectory):
 
 def convert_events(event: dfx.Event, t: Float[Array, ""], state: PyTree, args: PyTree) -> PyTree:
     """The conditions, with what they close over among their leaves."""
-    return jax.tree.map(lambda f: with_closure(f, t, state, args), event.cond_fn, is_leaf=callable)
+    with users_own("an event condition", "t, y, args", t, state, args):
+        return jax.tree.map(lambda f: with_closure(f, t, state, args), event.cond_fn, is_leaf=callable)
