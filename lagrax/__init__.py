@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
+__version__ = "0.2.0"
+
 # The names are loaded, all of them together, when the first is used. Every module of a package waits for its `__init__`, and
 # so does the command line: with JAX in here, `lagrax --help` and each mistyped command would take seconds.
 if TYPE_CHECKING:

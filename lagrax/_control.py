@@ -90,17 +90,19 @@ def first_step(problem: Problem, setup: Setup, delayed: Callable | None = None) 
 
     def field(t, y, args):
         # The trial step may be longer than a delay; the history is not asked after t0, where it need not be defined.
-        flat = ravel_pytree(y)[0]
+        flat = ravel_pytree(y)[0].astype(problem.y0.dtype)
         if delayed is None:
             past = problem.initial_delayed(jnp.minimum(problem.looked_up(t, flat), previous(problem.t0)))
         else:
             past = delayed(t, flat)
         if problem.sums is not None:
             past = (past, problem.sums.at_start)
-        return problem.unravel(problem.field(t, flat, past))
+        return at_least_as_time(problem.unravel(problem.field(t, flat, past)))
 
+    # (diffrax selects a first step in the precision of time, which may be more than that of the state.)
+    at_least_as_time = lambda tree: jax.tree.map(lambda x: x.astype(jnp.promote_types(x.dtype, problem.t0.dtype)), tree)
     term = dfx.ODETerm(field)
-    y0, func, order = problem.unravel(problem.y0), setup.solver.func, setup.solver.error_order(term)
+    y0, func, order = at_least_as_time(problem.unravel(problem.y0)), setup.solver.func, setup.solver.error_order(term)
     target, state = setup.controller.init(term, problem.t0, problem.t1, y0, setup.dt0, None, func, order)
     # A trial step into NaN says nothing: error control finds out from a short one.
     target = jnp.where(jnp.isnan(target), problem.t0 + 1e-6 * (problem.t1 - problem.t0), target)

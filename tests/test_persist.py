@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from jaxtyping import Array
 
+import lagrax
 import lagrax.nn as lxn
 from lagrax import DelayTerm
 from lagrax.nn import image_fields
@@ -226,7 +227,7 @@ def test_header_is_text(path):
     save(path, make_model())
     lines = path.read_bytes().split(b"\n")
     first = json.loads(lines[0])
-    assert first["format"] == "lagrax model" and first["version"] == 1 and first["lagrax"] == "0.1.0"
+    assert first["format"] == "lagrax model" and first["version"] == 1 and first["lagrax"] == lagrax.__version__
     header = path.read_bytes()[len(lines[0]) + 1 :][: first["header_bytes"]].decode()
     assert json.loads(header)["class"] == "Model"
     for text in ('"class": "equinox.nn.MLP"', '"jax": "float64[4,2]"', '"width_size": 4', '"name": "jax.nn.silu"'):

@@ -4,6 +4,7 @@ import argparse
 import sys
 from typing import Any, NoReturn
 
+from .. import __version__
 from .._choices import pick
 from . import list as listing
 from . import report, reproduce
@@ -39,9 +40,7 @@ def parse(words: list[str]) -> argparse.Namespace:
 
 class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
-        from importlib.metadata import version
-
-        print(f"lagrax {version('lagrax')}")
+        print(f"lagrax {__version__}")
         parser.exit()
 
 

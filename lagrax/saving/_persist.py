@@ -16,7 +16,6 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable
-from importlib.metadata import version
 from typing import Any, BinaryIO
 
 import diffrax as dfx
@@ -26,6 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 import optimistix as optx
 
+from .. import __version__
 from .._xla._compat import use_stepsize_tol
 from ._files import replacing
 
@@ -41,6 +41,8 @@ _DTYPES = [
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
     *("float16", "bfloat16", "float32", "float64", "complex64", "complex128"),
 ]
+_RETIRED = ("tally",)
+"""Fields that modules of lagrax had once, and that mean nothing where they are None."""
 _KEYS = ("threefry2x32", "rbg", "unsafe_rbg")
 _ARRAY = re.compile(r"(\w{1,20})\[((?:\d{1,18}(?:,\d{1,18}){0,31})?)\]", re.ASCII)
 
@@ -66,7 +68,7 @@ def save(path: str | os.PathLike, model: Any) -> None:
     first = {
         "format": _FORMAT,
         "version": _VERSION,
-        "lagrax": version("lagrax"),
+        "lagrax": __version__,
         "header_bytes": len(header),
         "data_bytes": len(data),
         "sha256": hashlib.sha256(header + data).hexdigest(),
@@ -249,6 +251,14 @@ def _own_name(item: Any, place: str) -> str:
     return name
 
 
+def _fields_of(cls: Any) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """(The fields of a module or named tuple, the defaults of those that an older file may not have)."""
+    if issubclass(cls, tuple):
+        return cls._fields, {}
+    fields = dataclasses.fields(cls)
+    return tuple(f.name for f in fields), {f.name: f.default for f in fields if f.default is not dataclasses.MISSING}
+
+
 class _Reader:
     """Turns JSON into a model. Arrays follow each other in `data`, so that a file cannot ask for more than it has."""
 
@@ -326,13 +336,14 @@ class _Reader:
         named_tuple = isinstance(cls, type) and issubclass(cls, tuple) and hasattr(cls, "_fields")
         if not isinstance(cls, type) or not (named_tuple or dataclasses.is_dataclass(cls)):
             raise ModelFileError(f"{place} is an instance of {name}, expected the name of a module: save the model again")
-        expected = cls._fields if named_tuple else tuple(f.name for f in dataclasses.fields(cls))  # type: ignore[attr-defined]
-        if set(fields) != set(expected):
+        expected, defaults = _fields_of(cls)
+        fields = {f: value for f, value in fields.items() if f in expected or f not in _RETIRED or value is not None}
+        if not set(expected) - set(defaults) <= set(fields) <= set(expected):
             raise ModelFileError(
                 f"{place} ({name}) has the fields {sorted(fields)}, expected {sorted(expected)}: load it with the class "
                 "that it was saved with"
             )
-        values = {field: self.decode(value, f"{place}.{field}", depth + 1) for field, value in fields.items()}
+        values = defaults | {field: self.decode(value, f"{place}.{field}", depth + 1) for field, value in fields.items()}
         if named_tuple:
             return tuple.__new__(cls, [values[field] for field in expected])
         instance: Any = object.__new__(cls)
