@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import lagrax as lx
+from lagrax.experiments._gradients import ADJOINTS, Passes, backward_evaluations, relative_error
 
 from .timing import interleave
 
@@ -54,13 +55,13 @@ def stiff(rate: float) -> Problem:
     return Problem(f"decay at rate {rate:g}", field, 1.0, jnp.array([1.0]), (jnp.array(rate), jnp.array(1.0)), 0.25)
 
 
-def gradient(problem: Problem, length: int, adjoint: Any, tolerance: float, max_steps: int = MAX_STEPS):
-    """(args, tally) -> (gradients with respect to them, forward evaluations)."""
+def fit_loss(problem: Problem, length: int, adjoint: Any, tolerance: float, max_steps: int = MAX_STEPS):
+    """args -> (the loss, the `stats` of its solve)."""
     t1 = length * problem.delay
     ts = jnp.linspace(0, t1, 1 + round(t1 / problem.spacing))
     controller = dfx.PIDController(rtol=tolerance, atol=tolerance)
 
-    def loss(args, tally):
+    def loss(args):
         solution = lx.ddesolve(
             lx.DelayTerm(problem.field, problem.delay),
             dfx.Tsit5(),
@@ -71,43 +72,37 @@ def gradient(problem: Problem, length: int, adjoint: Any, tolerance: float, max_
             args=args,
             saveat=dfx.SaveAt(ts=ts),
             stepsize_controller=controller,
-            adjoint=adjoint(tally=tally),
+            adjoint=adjoint,
             max_steps=max_steps,
         )
         target = jnp.sin(ts).reshape(-1, *[1] * problem.history.ndim)
-        return jnp.mean((solution.ys - target) ** 2), solution.stats["num_evaluations"]
+        return jnp.mean((solution.ys - target) ** 2), solution.stats
 
-    return loss, jax.jit(jax.grad(loss, argnums=(0, 1), has_aux=True))
-
-
-ADJOINTS = {"discrete": lx.DiscreteAdjoint, "continuous": lx.ContinuousAdjoint, "piecewise": lx.PiecewiseAdjoint}
+    return loss
 
 
 def measure(problem: Problem, length: int, repetitions: int) -> list[dict[str, Any]]:
     """One row per adjoint."""
-    tally = jnp.zeros(())
-    _, tight = gradient(problem, length, lx.DiscreteAdjoint, REFERENCE, 16 * MAX_STEPS)
-    exact = _flat(tight(problem.args, tally)[0][0])
+    tight = fit_loss(problem, length, lx.DiscreteAdjoint(), REFERENCE, 16 * MAX_STEPS)
+    exact, _ = jax.jit(jax.grad(tight, has_aux=True))(problem.args)
     programs, rows = {}, []
     for name, adjoint in ADJOINTS.items():
-        loss, jitted = gradient(problem, length, adjoint, TOLERANCE)
+        loss = fit_loss(problem, length, adjoint, TOLERANCE)
         start = time.perf_counter()
-        compiled = jitted.lower(problem.args, tally).compile()
+        compiled = jax.jit(jax.grad(loss, has_aux=True)).lower(problem.args).compile()
         seconds = time.perf_counter() - start
-        (found, backward), forward = compiled(problem.args, tally)
-        transpose = jax.eval_shape(lambda *given: jax.vjp(loss, *given, has_aux=True)[1], problem.args, tally)  # noqa: B023
-        kept = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(transpose) if hasattr(leaf, "dtype"))
+        found, stats = compiled(problem.args)
         memory = compiled.memory_analysis()
-        programs[name] = lambda compiled=compiled: compiled(problem.args, tally)
+        programs[name] = lambda compiled=compiled: compiled(problem.args)
         rows.append(
             {
                 "problem": problem.name,
                 "T/tau": length,
                 "adjoint": name,
-                "error": float(np.linalg.norm(_flat(found) - exact) / np.linalg.norm(exact)),
-                "forward": int(forward),
-                "backward": int(backward),
-                "kept": kept,
+                "error": relative_error(found, exact),
+                "forward": int(stats["num_evaluations"]),
+                "backward": backward_evaluations(loss, problem.args, adjoint),
+                "kept": sum(leaf.nbytes for leaf in Passes.of(loss, problem.args).kept()),
                 "peak": int(memory.temp_size_in_bytes) if memory is not None else None,
                 "compile": seconds,
             }
@@ -116,10 +111,6 @@ def measure(problem: Problem, length: int, repetitions: int) -> list[dict[str, A
     for row in rows:
         row["seconds"] = float(np.median(times[row["adjoint"]]))
     return rows
-
-
-def _flat(tree: Any) -> np.ndarray:
-    return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)])
 
 
 def table(rows: list[dict[str, Any]]) -> str:

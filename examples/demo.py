@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import diffrax as dfx
 import equinox as eqx
@@ -48,7 +49,7 @@ def hutchinson(t, y, delayed, r):
 
 
 @eqx.filter_jit
-def population(raw: Float[Array, "2"], ts: Float[Array, " times"], adjoint: lx.AbstractAdjoint) -> Float[Array, " times"]:
+def population(raw: Float[Array, "2"], ts: Float[Array, " times"], adjoint: Any) -> Float[Array, " times"]:
     """The population at `ts`. `raw` holds log r and log τ, so that no step of the optimiser makes either negative."""
     r, delay = jnp.exp(raw)
     solution = lx.ddesolve(

@@ -53,8 +53,6 @@ class Problem(eqx.Module):
     """Whether the integrals that start in the history are accurate, if there are any."""
     chained: bool = eqx.field(static=True, default=False)
     """Whether the state is a pair, of the user's state and of integrals over its past (`_distributed/`)."""
-    tally: Any = None
-    """A number that nothing depends on; the backward pass hands back its number of evaluations as the derivative."""
 
     def field(self, t: Float[Array, ""], y: Inexact[Array, " d"], delayed: Any) -> Inexact[Array, " d"]:
         """The vector field on flat states: (t, y, the n delayed states, or a network's elements, as a pair with the sums if

@@ -1,7 +1,6 @@
 """The public names, which `import lagrax` offers and loads at their first use."""
 
 from . import nn as nn
-from ._adjoint import AbstractAdjoint as AbstractAdjoint
 from ._adjoint import ContinuousAdjoint as ContinuousAdjoint
 from ._adjoint import DiscreteAdjoint as DiscreteAdjoint
 from ._adjoint import ForwardMode as ForwardMode

@@ -85,7 +85,7 @@ def ddesolve(
 
     A `diffrax.Solution`: `ts`, `ys`, `result`, `stats` and, with `SaveAt(dense=True)`, `evaluate(t)` and `derivative(t)`.
     `stats` has diffrax's `num_steps`, `num_accepted_steps`, `num_rejected_steps` and `max_steps`, and `num_evaluations` of
-    the vector field (a lower bound for implicit solvers) and `t_reached`.
+    the vector field (a lower bound for implicit solvers), `num_stages` of a step and `t_reached`.
 
     Steps end on every breakpoint, where a kink of the solution reappears one delay later, up to the order of the solver, and
     never exceed the smallest constant delay. Works under `jit`, `vmap` (each lane with its own steps) and `grad`.
@@ -155,6 +155,7 @@ def _finish(
         "num_rejected_steps": trajectory.attempts - trajectory.count,
         "max_steps": setup.max_steps,
         "num_evaluations": trajectory.evaluations,
+        "num_stages": setup.method.stages,
         "t_reached": jax.lax.stop_gradient(t_final),
     }
     if call.memory is not None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import lagrax as lx
+from lagrax._adjoint._count import counting
 
 TIGHT = dfx.PIDController(rtol=1e-10, atol=1e-10)
 DISCRETE, CONTINUOUS, PIECEWISE = lx.DiscreteAdjoint(), lx.ContinuousAdjoint(), lx.PiecewiseAdjoint()
@@ -227,31 +228,46 @@ def test_jit_and_vmap(adjoint):
 def test_own_tolerances():
     """Tighter tolerances backwards make a finer gradient with more evaluations."""
 
-    def end(a, tally, tolerance):
-        adjoint = lx.ContinuousAdjoint(stepsize_controller=dfx.PIDController(rtol=tolerance, atol=tolerance), tally=tally)
+    def end(a, tolerance):
+        adjoint = lx.ContinuousAdjoint(stepsize_controller=dfx.PIDController(rtol=tolerance, atol=tolerance))
         field = lambda t, y, z, a: jnp.sin(3 * t) * y - a * z**2
         return solve(field, 1.0, 3.3, jnp.array(1.0), a, adjoint=adjoint).ys[0]
 
-    gradient = jax.jit(jax.grad(end, argnums=(0, 1)))
-    (coarse, few), (fine, more), (finest, most) = (gradient(jnp.array(0.6), 0.0, tol) for tol in (1e-3, 1e-6, 1e-10))
+    gradient = jax.jit(jax.grad(end))
+    with counting() as found:
+        coarse, fine, finest = (gradient(jnp.array(0.6), tol).block_until_ready() for tol in (1e-3, 1e-6, 1e-10))
+    few, more, most = found
     assert few < more < most
     assert abs(fine - finest) < abs(coarse - finest) / 100
 
 
-@pytest.mark.parametrize("make", [lx.DiscreteAdjoint, lx.ContinuousAdjoint, lx.PiecewiseAdjoint])
-def test_tally_counts_backward_evaluations(make):
-    """The gradient of the tally is a whole number, whatever its value; for the discrete adjoint, seven per step."""
+@pytest.mark.parametrize("adjoint", [DISCRETE, lx.ContinuousAdjoint(), lx.PiecewiseAdjoint()])
+def test_backward_evaluations_are_counted(adjoint):
+    """Once per run of the program; for the discrete adjoint, seven per step. Nobody listens afterwards."""
 
-    def end(a, tally):
-        solution = solve(lambda t, y, z, a: -a * z * y, 1.0, 1.5, jnp.array(1.0), a, adjoint=make(tally=tally))
-        return solution.ys[0], solution.stats["num_accepted_steps"]
+    def end(a):
+        solution = solve(lambda t, y, z, a: -a * z * y, 1.0, 1.5, jnp.array(1.0), a, adjoint=adjoint)
+        return solution.ys[0], solution.stats
 
-    gradient = jax.jit(jax.grad(end, argnums=(0, 1), has_aux=True))
-    (_, count), steps = gradient(jnp.array(1.0), jnp.array(0.0))
-    (_, again), _ = gradient(jnp.array(1.0), jnp.array(3.0))
-    assert count == again == round(float(count)) > 0
-    if make is lx.DiscreteAdjoint:
-        assert int(count) == 7 * int(steps)
+    gradient = jax.jit(jax.grad(end, has_aux=True))
+    with counting() as found:
+        for rate in (1.0, 1.0):
+            _, stats = gradient(jnp.array(rate))
+    assert len(found) == 2 and found[0] == found[1] > 0
+    if adjoint is DISCRETE:
+        assert found[0] == 7 * int(stats["num_accepted_steps"]) and stats["num_stages"] == 7
+    jax.block_until_ready(jax.jit(jax.grad(end, has_aux=True))(jnp.array(1.0)))
+    jax.effects_barrier()
+    assert len(found) == 2
+
+
+def test_lanes_are_counted_apart():
+    end = lambda a: solve(lambda t, y, z, a: -z + jnp.sin(a * t), 1.0, 1.9, jnp.array(1.0), a).ys[0]
+    with counting() as found:
+        jax.block_until_ready(jax.jit(jax.vmap(jax.grad(end)))(jnp.array([0.4, 9.0])))
+    with counting() as alone:
+        jax.block_until_ready(jax.jit(jax.grad(end))(jnp.array(9.0)))
+    assert len(found) == 2 and alone[0] in found and found[0] != found[1]
 
 
 def test_piecewise_keeps_one_state_per_delay():

@@ -1,6 +1,7 @@
 """The experiments that train, at their smallest: files, numbers, models that load, and one curve for all adjoints."""
 
 import json
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -52,7 +53,7 @@ def test_adjoints_train_alike(adjoint):
     model = lx.nn.NeuralDDE(field, 0.5, t1=1.0, stepsize_controller=spiral.dfx.PIDController(**tight))
 
     def curve(adjoint):
-        loss = absolute_error(adjoint, np.asarray(series.ts))
+        loss = absolute_error(SimpleNamespace(adjoint=adjoint), np.asarray(series.ts))
         return fit(model, loss, series.xs, optax.adam(0.01), 15, key=jr.key(1), progress=False).history["loss"]
 
     discrete = curve(lx.DiscreteAdjoint())

@@ -131,9 +131,9 @@ def test_classifier(kind):
     images = draw((3, 2, 4, 3), seed=1)
     # With fixed steps: near ReLU's kinks two programs that round differently take different steps otherwise.
     model = make(dt0=0.25, stepsize_controller=dfx.ConstantStepSize())
-    logits, evaluations = eqx.filter_jit(model.classify)(images)
+    logits, stats = eqx.filter_jit(model.classify)(images)
     features = jax.jit(lambda x: model.flow(x))(images).reshape(3, -1)
-    assert logits.shape == (3, 4) and features.shape == (3, 36) and evaluations > 6
+    assert logits.shape == (3, 4) and features.shape == (3, 36) and stats["num_evaluations"] > 6
     np.testing.assert_allclose(logits, jax.vmap(model.head)(features), rtol=1e-10)
     model = make(stepsize_controller=dfx.PIDController(rtol=1e-8, atol=1e-8))
     logits, _ = eqx.filter_jit(model.classify)(images)

@@ -35,7 +35,13 @@ def run(model=None, loss=loss, xy=None, iterations=3, optimizer=optimizer, **opt
             {"model": stack([Line(jr.key(0))] * 3), "stacked": True, "data_stacked": True},
             "the data has 10 seeds and the model 3",
         ),
-        ({"loss": lambda m, b, k, t: (m.bias, {"loss": m.bias})}, "a metric named 'loss'"),
+        (
+            {"loss": lambda model, batch: (model.bias, {})},
+            r"loss\(model, batch\) cannot be called as loss\(model, batch, key\)",
+        ),
+        ({"loss": lambda model, batch, key, tally: (model.bias, {})}, "missing a required argument: 'tally'"),
+        ({"loss": 3}, "loss is a int, expected a function"),
+        ({"loss": lambda m, b, k: (m.bias, {"loss": m.bias})}, "a metric named 'loss'"),
     ],
 )
 def test_values(options, match):
@@ -46,8 +52,8 @@ def test_values(options, match):
 @pytest.mark.parametrize(
     "bad, match",
     [
-        (lambda model, batch, key, tally: model.bias, "expected a scalar and a dict of metrics"),
-        (lambda model, batch, key, tally: (model.weight, {}), r"float64\[3\] as its value, expected a real scalar"),
+        (lambda model, batch, key: model.bias, "expected a scalar and a dict of metrics"),
+        (lambda model, batch, key: (model.weight, {}), r"float64\[3\] as its value, expected a real scalar"),
     ],
 )
 def test_losses(bad, match, tmp_path):
@@ -113,7 +119,7 @@ def test_not_a_checkpoint(tmp_path):
 )
 def test_resuming_another_run(tmp_path, options, match):
     run(folder=tmp_path)
-    simple = lambda model, batch, key, tally: (jnp.sum(model["w"]), {})
+    simple = lambda model, batch, key: (jnp.sum(model["w"]), {})
     given = options | ({"loss": simple} if "model" in options else {})
     with pytest.raises(CheckpointError, match=match):
         run(**({"iterations": 5} | given), folder=tmp_path, resume=True)

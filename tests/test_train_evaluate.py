@@ -117,7 +117,7 @@ def test_time(monkeypatch):
 
 
 def test_diverged_runs_are_evaluated():
-    value = lambda model, batch, key, tally: (jnp.where(model >= 3, jnp.nan, -30.0 * model), {})
+    value = lambda model, batch, key: (jnp.where(model >= 3, jnp.nan, -30.0 * model), {})
     result = fit(
         jnp.zeros(()),
         value,

@@ -37,7 +37,7 @@ def test_equals_a_plain_loop():
     losses = []
     for i in range(12):
         key = jr.fold_in(jr.fold_in(jr.key(1), 0), i)
-        objective = lambda p, key=key: loss(eqx.combine(p, rest), xy, key, jnp.zeros(()))[0]
+        objective = lambda p, key=key: loss(eqx.combine(p, rest), xy, key)[0]
         value, gradient = jax.value_and_grad(objective)(parameters)
         with jax.numpy_dtype_promotion("standard"):
             state = optimizer.init(parameters) if state is None else state
@@ -48,7 +48,7 @@ def test_equals_a_plain_loop():
     np.testing.assert_allclose(result.model.weight, parameters.weight, rtol=1e-12)
     assert result.ended == "finished" and result.iterations == 12 and result.diverged == -1
     assert result.model.name == "line" and result.model.steps == 2
-    assert (result.history["backward evaluations"] == 7).all() and (result.history["forward evaluations"] == 6).all()
+    assert (result.history["forward evaluations"] == 6).all()
     assert result.history["per sign"].shape == (12, 2)
     assert (np.diff(result.history["seconds"]) >= 0).all()
 
@@ -107,7 +107,7 @@ def test_each_epoch_has_each_sample_once(size, batch_size):
 def test_batches_reach_the_loss():
     """The same through `fit`: the metrics say which samples each iteration saw."""
     xy = (jnp.arange(10.0), jnp.zeros(10))
-    mean = lambda model, batch, key, tally: (jnp.mean(model * batch[0]), {"samples": batch[0]})
+    mean = lambda model, batch, key: (jnp.mean(model * batch[0]), {"samples": batch[0]})
     result = run(model=jnp.array(1.0), loss=mean, xy=xy, batch_size=4, iterations=10)
     assert result.best is None
     for epoch in result.history["samples"].reshape(4, 10):
@@ -126,7 +126,7 @@ def test_snapshots_and_best():
 def breaking(at):
     """A loss that is not a number once the model, which moves by 1 in each iteration, has reached `at`."""
 
-    def value(model, batch, key, tally):
+    def value(model, batch, key):
         return jnp.where(model["x"] >= model["at"].astype(float), jnp.nan, -model["x"]), {"n": jnp.array(1)}
 
     return {"x": jnp.zeros(np.shape(at)), "at": jnp.array(at)}, value
@@ -151,7 +151,7 @@ def test_other_seeds_go_on():
 
 
 def test_infinite_parameters_are_not_taken_over():
-    steep = lambda model, batch, key, tally: (-1e300 * model, {})
+    steep = lambda model, batch, key: (-1e300 * model, {})
     result = fit(jnp.array(1.0), steep, None, optax.sgd(1e300), 5, key=jr.key(0), progress=False)
     assert result.ended == "diverged" and result.diverged == 0 and result.model == 1.0
 
@@ -163,7 +163,7 @@ def test_time_budget():
 
 @pytest.mark.parametrize("other", [optax.lbfgs(), optax.chain(optax.adam(0.1), optax.contrib.reduce_on_plateau())])
 def test_optimizers_that_look_at_the_loss(other):
-    square = lambda model, batch, key, tally: (jnp.sum((model - 3.0) ** 2), {})
+    square = lambda model, batch, key: (jnp.sum((model - 3.0) ** 2), {})
     result = fit(jnp.zeros(2), square, None, other, 50, key=jr.key(0), progress=False)
     assert result.history["loss"][-1] < 0.1 * result.history["loss"][0]
 
@@ -173,19 +173,17 @@ def test_old_style_keys():
 
 
 def test_a_delay_equation():
-    """Backward evaluations are counted, and a solve that fails does not end the training of the others."""
+    """A solve that fails does not end the training of the others."""
 
-    def value(rate, batch, key, tally):
+    def value(rate, batch, key):
         term = lx.DelayTerm(lambda t, y, z, rate: -rate * z, delays=1.0)
-        adjoint = lx.DiscreteAdjoint(tally=tally)
-        solution = lx.ddesolve(term, dfx.Tsit5(), 0.0, 2.0, None, 1.0, rate, adjoint=adjoint, max_steps=64, throw=False)
+        solution = lx.ddesolve(term, dfx.Tsit5(), 0.0, 2.0, None, 1.0, rate, max_steps=64, throw=False)
         return jnp.abs(solution.ys[0] + 0.4), {"forward evaluations": solution.stats["num_evaluations"]}
 
     result = fit(jnp.array([1.0, jnp.nan]), value, None, optax.adam(0.05), 8, key=jr.key(0), stacked=True, progress=False)
     assert result.diverged.tolist() == [-1, 0] and result.ended == "finished"
     assert result.history["loss"][-1, 0] < result.history["loss"][0, 0]
     assert (result.history["forward evaluations"][:, 0] > 10).all()
-    assert (result.history["backward evaluations"][:, 0] > 10).all()
 
 
 def test_progress(capsys):

@@ -134,7 +134,7 @@ def test_resuming_a_finished_run(tmp_path):
 
 
 def test_resuming_a_diverged_run(tmp_path):
-    value = lambda model, batch, key, tally: (jnp.where(model >= 3, jnp.nan, -model), {})
+    value = lambda model, batch, key: (jnp.where(model >= 3, jnp.nan, -model), {})
     run = lambda: fit(
         jnp.zeros(()), value, None, optax.sgd(1.0), 9, key=jr.key(0), folder=tmp_path, resume=True, progress=False
     )

@@ -17,12 +17,12 @@ class Line(eqx.Module):
         self.weight, self.bias, self.steps = jr.normal(key, (3,)), jnp.zeros(()), jnp.array(2)
 
 
-def loss(model, batch, key, tally):
-    """A noisy one, so that the random state matters; `tally` counts to seven."""
+def loss(model, batch, key):
+    """A noisy one, so that the random state matters."""
     x, y = batch
     noise = 0.01 * jr.normal(key, (3,))
     error = jnp.tanh(x @ (model.weight + noise)) + model.bias - y
-    value = jnp.mean(error**2) + 7.0 * (tally - jax.lax.stop_gradient(tally))
+    value = jnp.mean(error**2)
     return value, {"forward evaluations": model.steps * 3, "per sign": jnp.stack([jnp.max(error), jnp.min(error)])}
 
 

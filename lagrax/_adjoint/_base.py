@@ -1,7 +1,6 @@
 """What every way to differentiate a solve provides."""
 
 import abc
-import dataclasses
 from typing import Any
 
 import diffrax as dfx
@@ -9,7 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Bool, Float, Inexact, Int, PyTree
+from jaxtyping import Array, Bool, Float, Inexact, PyTree
 
 from .._problem import Problem
 from .._setup import Setup
@@ -18,7 +17,10 @@ from .._xla._compat import nondifferentiable_backward
 
 
 class AbstractAdjoint(eqx.Module):
-    """How a solve is differentiated. Subclasses say how the observed states depend on the problem."""
+    """How a solve is differentiated. Subclasses say how the observed states depend on the problem.
+
+    Not public: what it is given and hands back are the package's own, and change with it.
+    """
 
     @abc.abstractmethod
     def solve(
@@ -74,15 +76,3 @@ def is_asked(cotangent: PyTree) -> Bool[Array, ""]:
     """Whether any of the cotangents is not zero."""
     asked = [~(jnp.max(jnp.abs(leaf), initial=0) <= 0) for leaf in jax.tree.leaves(cotangent) if eqx.is_inexact_array(leaf)]
     return jnp.any(jnp.stack(asked)) if asked else jnp.array(False)
-
-
-def with_tally(problem: Problem, tally) -> Problem:
-    """The problem with an adjoint's `tally` among its variables."""
-    return problem if tally is None else dataclasses.replace(problem, tally=jnp.asarray(tally, problem.t0.dtype))
-
-
-def count_evaluations(problem_bar: Problem, evaluations: Int[Array, ""]) -> Problem:
-    """Hands back the number of evaluations of the backward pass as the cotangent of the tally, if there is one."""
-    if problem_bar.tally is None:
-        return problem_bar
-    return eqx.tree_at(lambda p: p.tally, problem_bar, evaluations.astype(problem_bar.tally.dtype))

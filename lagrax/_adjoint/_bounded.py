@@ -12,12 +12,13 @@ from .._planned import empty_output, integrate_bounded, walk_back_bounded
 from .._problem import Problem
 from .._setup import UNLIMITED, Setup
 from .._trajectory import Trajectory
-from ._base import count_evaluations, is_asked, once_only, with_tally, without_tangents
+from ._base import is_asked, once_only, without_tangents
+from ._count import tell
 
 
-def solve_bounded(problem: Problem, setup: Setup, ts, tally=None):
+def solve_bounded(problem: Problem, setup: Setup, ts):
     """(The trajectory, the states at `ts`), differentiable in reverse mode."""
-    variables, constants = eqx.partition(with_tally(problem, tally), eqx.is_inexact_array)
+    variables, constants = eqx.partition(problem, eqx.is_inexact_array)
     trajectory, ys = _solve((variables, ts), constants, setup)
     return without_tangents(trajectory), ys
 
@@ -64,5 +65,5 @@ def _solve_bwd(residuals, cotangent: Any, perturbed, inputs, constants, setup):
         is_asked((y_end_bar, t_end_bar, ys_bar)),
     )
     total, ts_bar, evaluations = walk_back_bounded(trajectory, snapshots, given, problem, ts, perturbed[0], setup)
-    problem_bar = eqx.combine(total, jax.tree.map(jnp.zeros_like, variables))
-    return once_only((count_evaluations(problem_bar, evaluations), ts_bar))
+    tell(evaluations)
+    return once_only((eqx.combine(total, jax.tree.map(jnp.zeros_like, variables)), ts_bar))

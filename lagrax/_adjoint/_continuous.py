@@ -34,8 +34,9 @@ from .._trajectory import Trajectory, spoil
 from .._xla._compat import nondifferentiable_backward, unvmap_max
 from .._xla._compiled import compiled
 from .._xla._neighbours import just_after, just_before
-from ._base import AbstractAdjoint, count_evaluations, is_asked, observe, once_only, with_tally, without_tangents
+from ._base import AbstractAdjoint, is_asked, observe, once_only, without_tangents
 from ._costate import Costate, Forward, gather_observations, solve_costate
+from ._count import tell
 
 
 class ContinuousAdjoint(AbstractAdjoint):
@@ -47,13 +48,11 @@ class ContinuousAdjoint(AbstractAdjoint):
 
     - `solver`, `stepsize_controller`: of the backward solve; by default those of the forward solve.
     - `max_steps`: how many steps the backward solve may attempt.
-    - `tally`: a scalar array, or None. Its gradient is the number of times the backward pass evaluated the vector field.
     """
 
     solver: dfx.AbstractSolver | None = None
     stepsize_controller: dfx.AbstractStepSizeController | None = None
     max_steps: int = eqx.field(static=True, default=4096)
-    tally: Any = None
 
     @property
     def reads_output(self):
@@ -75,7 +74,7 @@ class ContinuousAdjoint(AbstractAdjoint):
 
     def solve(self, problem, setup, ts):
         check_fits(problem, setup, ts, gradient=False)
-        variables, constants = eqx.partition(with_tally(problem, self.tally), eqx.is_inexact_array)
+        variables, constants = eqx.partition(problem, eqx.is_inexact_array)
         trajectory, ys = _solve((variables, ts), constants, setup, self.backward_setup(setup))
         message = (
             "ContinuousAdjoint differentiates the states that SaveAt saves at t0, ts and t1, not those of steps or dense "
@@ -153,8 +152,8 @@ def _solve_bwd(trajectory: Trajectory, cotangent: Any, perturbed, inputs, consta
     # A time of observation moves along the solution.
     ts_bar = jax.vmap(lambda t, bar: bar @ forward.slope(just_before(t)))(ts, ys_bar)
     lost = failed(trajectory.result)
-    problem_bar, ts_bar = spoil((problem_bar, ts_bar), lost, is_asked(cotangent))
-    bars = (count_evaluations(problem_bar, evaluations), ts_bar)
+    bars = spoil((problem_bar, ts_bar), lost, is_asked(cotangent))
+    tell(evaluations)
     message = "The backward solve of ContinuousAdjoint failed: raise its max_steps, or loosen its tolerances."
     # Where the forward solve failed, the backward one has nothing to say.
     return eqx.error_if(once_only(bars), failed(costate.trajectory.result) & ~lost, message)

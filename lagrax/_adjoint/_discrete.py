@@ -15,8 +15,9 @@ from .._setup import Setup
 from .._trajectory import Cotangents, Trajectory
 from .._xla._buffer import LARGE
 from .._xla._kernel import in_one_kernel
-from ._base import AbstractAdjoint, count_evaluations, is_asked, observe, once_only, with_tally, without_tangents
+from ._base import AbstractAdjoint, is_asked, observe, once_only, without_tangents
 from ._bounded import solve_bounded
+from ._count import tell
 
 
 class DiscreteAdjoint(AbstractAdjoint):
@@ -29,9 +30,6 @@ class DiscreteAdjoint(AbstractAdjoint):
     reverse) works too.
     """
 
-    tally: Any = None
-    """A scalar array, or None. Its gradient is the number of times the backward pass evaluated the vector field."""
-
     keep_stages: bool = eqx.field(static=True, default=False)
     """Whether to remember the vector field's value at every stage of every step, rather than evaluate it again on the way
     back. It takes the memory of `stages` more states per step (Tsit5: 7), and spares only what a gradient of the field does
@@ -40,10 +38,10 @@ class DiscreteAdjoint(AbstractAdjoint):
     def solve(self, problem, setup, ts):
         check_fits(problem, setup, ts, gradient=False)
         if setup.memory is not None:
-            return solve_bounded(problem, setup, ts, self.tally)
+            return solve_bounded(problem, setup, ts)
         setup = dataclasses.replace(setup, keep=dataclasses.replace(setup.keep, slopes=self.keep_stages))
         # Only inexact arrays are differentiated; everything else of the problem is carried along.
-        variables, constants = eqx.partition(with_tally(problem, self.tally), eqx.is_inexact_array)
+        variables, constants = eqx.partition(problem, eqx.is_inexact_array)
         trajectory = without_tangents(_solve(variables, constants, setup))
         return trajectory, observe(trajectory, ts, problem)
 
@@ -90,5 +88,5 @@ def _solve_bwd(trajectory: Trajectory, cotangent: Any, perturbed, variables, con
         # already being added to those of the rows, and would copy them for it.
         trajectory = dataclasses.replace(trajectory, count=jnp.where(bars.asked, trajectory.count, 0))
     total, evaluations = walk_back(trajectory, bars, eqx.combine(variables, constants), perturbed, setup)
-    problem_bar = eqx.combine(total, jax.tree.map(jnp.zeros_like, variables))
-    return once_only(count_evaluations(problem_bar, evaluations))
+    tell(evaluations)
+    return once_only(eqx.combine(total, jax.tree.map(jnp.zeros_like, variables)))

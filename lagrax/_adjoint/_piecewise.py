@@ -27,7 +27,8 @@ from .._output._results import failed
 from .._problem import Problem
 from .._setup import Setup
 from .._trajectory import Trajectory, spoil
-from ._base import AbstractAdjoint, count_evaluations, is_asked, once_only, with_tally, without_tangents
+from ._base import AbstractAdjoint, is_asked, once_only, without_tangents
+from ._count import tell
 from ._pieces import ROUNDING, Pieces, solve_ordinary, start_count
 
 
@@ -43,13 +44,11 @@ class PiecewiseAdjoint(AbstractAdjoint):
 
     - `solver`, `stepsize_controller`: of the backward solves; by default those of the forward solve.
     - `num_intervals`: n = ⌈(t1 - t0)/τ⌉, needed where the delay or the times are traced, as under `jax.jit` or `jax.grad`.
-    - `tally`: a scalar array, or None. Its gradient is the number of times the backward pass evaluated the vector field.
     """
 
     solver: dfx.AbstractSolver | None = None
     stepsize_controller: dfx.AbstractStepSizeController | None = None
     num_intervals: int | None = eqx.field(static=True, default=None)
-    tally: Any = None
 
     def check(self, problem, setup, saveat):
         refuse = "got {} with PiecewiseAdjoint, expected {}: pass adjoint=lagrax.DiscreteAdjoint() or ContinuousAdjoint()"
@@ -84,7 +83,7 @@ class PiecewiseAdjoint(AbstractAdjoint):
         return dataclasses.replace(self, num_intervals=max(1, math.ceil((end - start) / delay * (1 - ROUNDING))))
 
     def solve(self, problem, setup, ts):
-        variables, constants = eqx.partition(with_tally(problem, self.tally), eqx.is_inexact_array)
+        variables, constants = eqx.partition(problem, eqx.is_inexact_array)
         assert self.num_intervals is not None, "ddesolve fills it in"
         backward = self.backward_setup(setup)
         trajectory, ys = _solve((variables, ts), constants, setup, backward, self.num_intervals)
@@ -137,7 +136,8 @@ def _solve_bwd(residuals: tuple, cotangent: Any, perturbed, inputs, constants, s
     problem_bar = eqx.tree_at(
         lambda p: (p.y0, p.delays), problem_bar, (problem_bar.y0 + costate, problem_bar.delays + delay_bar)
     )
-    problem_bar = count_evaluations(spoil(problem_bar, failed(result), is_asked(cotangent)), count.evaluations)
+    problem_bar = spoil(problem_bar, failed(result), is_asked(cotangent))
+    tell(count.evaluations)
     message = "A backward solve of PiecewiseAdjoint failed: raise max_steps, or loosen its tolerances."
     # Where the forward solve failed, the backward ones have nothing to say.
     return eqx.error_if(once_only((problem_bar, jnp.zeros_like(ts))), failed(count.result) & ~failed(result), message)

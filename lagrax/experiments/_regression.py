@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 from ..nn import AbstractModel
 from ..runner import Numbers, Settings, number
 from ..train import Fit
-from ._training import train_seeds
+from ._training import evaluations, train_seeds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,19 +40,19 @@ class Series(eqx.Module):
 
 
 def predict(model: AbstractModel, ts: Any, x0: Float[Array, "..."], adjoint: Any = None):
-    """(The model's states at ts without augmented components, the evaluations it took); infinite where a solve failed."""
+    """(The model's states at ts without augmented components, the `stats` of the solve); infinite where it failed."""
     solution = model.solve(x0, ts, adjoint=adjoint, throw=False)
     ys: Any = solution.ys
-    return ys[..., : x0.shape[-1]], solution.stats["num_evaluations"]
+    return ys[..., : x0.shape[-1]], solution.stats
 
 
-def absolute_error(adjoint: Any, ts: np.ndarray) -> Callable:
+def absolute_error(settings: Settings, ts: np.ndarray) -> Callable:
     """The loss of the paper's regressions, for states at times `ts`. These are plain numbers, so that the length of the
     solve is known before compiling: `PiecewiseAdjoint` needs it."""
 
-    def loss(model: AbstractModel, xs: Float[Array, "..."], key: Array, tally: Array):
-        found, evaluations = predict(model, ts, xs[0], dataclasses.replace(adjoint, tally=tally))
-        return jnp.mean(jnp.abs(found - xs)), {"forward evaluations": evaluations}
+    def loss(model: AbstractModel, xs: Float[Array, "..."], key: Array):
+        found, stats = predict(model, ts, xs[0], settings.adjoint)
+        return jnp.mean(jnp.abs(found - xs)), evaluations(settings, stats)
 
     return loss
 
@@ -61,7 +61,7 @@ def train(settings: Settings, makers: dict[str, Callable], series: Series) -> di
     """Fits each kind of model, `makers[name](key)`, to the series (of each seed)."""
     iterations = settings.numbers.iterations
     every = max(1, iterations // settings.numbers.snapshots)
-    loss = absolute_error(settings.adjoint, np.asarray(series.ts[0]))
+    loss = absolute_error(settings, np.asarray(series.ts[0]))
     fits = {}
     for position, (name, make) in enumerate(makers.items()):
         key = jr.fold_in(jr.key(0), position)

@@ -17,6 +17,7 @@ from ..nn import AbstractModel, Form, MLPField, NeuralDDE, NeuralODE
 from ..runner import Claim, Figure, Outcome, Preset, Settings, Table, figures, number, of_seeds
 from ..train import Fit, unstack
 from ._regression import FitNumbers, Series, judged, median_seed, plot_band, predict, smooth, train
+from ._training import evaluations_at_end, ranges_table
 
 DELAY, TRAINING, END = 1.0, 3.0, 8.0
 HORIZONS = {"τ": 1.0, "2τ": 2.0, "5τ": 5.0}
@@ -105,12 +106,11 @@ def losses(fitted: Fit, whole: Series) -> dict[str, np.ndarray]:
 
 
 def measure(fitted: Fit, curves: dict[str, np.ndarray]) -> dict[str, Any]:
-    last = {key: np.median(fitted.history[f"{key} evaluations"][-100:], axis=0) for key in ("forward", "backward")}
     return {
         # The loss of single iterations jitters, as Adam's steps do at a constant learning rate.
         "training MAE": of_seeds(np.nanmedian(fitted.history["loss"][-100:], axis=0)),
         **{f"test MAE over {name}": of_seeds(curves[name][-1]) for name in HORIZONS},
-        **{f"{key} evaluations": of_seeds(value) for key, value in last.items()},
+        **evaluations_at_end(fitted, 100),
         "seconds": fitted.seconds,
     }
 
@@ -139,10 +139,8 @@ def claims(settings: Settings, measured: dict[str, Any]) -> list[Claim]:
 
 
 def table(measured: dict[str, Any]) -> Table:
-    cell = lambda numbers: f"{numbers['median']:.3g} ({numbers['min']:.2g} – {numbers['max']:.2g})"
     names = ("training MAE", *(f"test MAE over {name}" for name in HORIZONS), "forward evaluations", "backward evaluations")
-    rows = [(name, *(cell(numbers[key]) for key in names)) for name, numbers in measured.items()]
-    return Table("Median over the seeds (lowest – highest)", ("model", *names), rows)
+    return ranges_table("Median over the seeds (lowest – highest)", measured, names)
 
 
 def notes(system: System, settings: Settings[SeriesNumbers]) -> list[str]:

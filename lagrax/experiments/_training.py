@@ -1,15 +1,39 @@
 """Training one kind of model for an experiment: all seeds at once, in a folder of its own, saved at the end."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax.random as jr
+import numpy as np
 import optax
 from jaxtyping import Array
 
-from ..runner import Settings, UserError, is_first
+from .._adjoint import DiscreteAdjoint
+from ..runner import Settings, Table, UserError, is_first, of_seeds, range_of
 from ..saving._persist import save
 from ..train import Fit, fit, stack, unstack
+
+
+def evaluations(settings: Settings, stats: Mapping[str, Any]) -> dict[str, Any]:
+    """What a loss records of a solve. The discrete adjoint takes every accepted step once more; how often those of the paper
+    evaluate the field is not known in advance, see `complexity`."""
+    found = {"forward evaluations": stats["num_evaluations"]}
+    if isinstance(settings.adjoint, DiscreteAdjoint):
+        found["backward evaluations"] = stats["num_accepted_steps"] * stats["num_stages"]
+    return found
+
+
+def evaluations_at_end(fitted: Fit, iterations: int) -> dict[str, Any]:
+    """Medians over the last so many iterations, of each seed, as `evaluations` recorded them."""
+    names = [name for name in ("forward evaluations", "backward evaluations") if name in fitted.history]
+    return {name: of_seeds(np.median(fitted.history[name][-iterations:], axis=0)) for name in names}
+
+
+def ranges_table(title: str, measured: Mapping[str, Mapping[str, Any]], names: Sequence[str]) -> Table:
+    """A row a model: median and range over the seeds of each of these quantities that was measured."""
+    shown = [name for name in names if all(name in numbers for numbers in measured.values())]
+    rows = [(model, *(range_of(numbers[name]) for name in shown)) for model, numbers in measured.items()]
+    return Table(title, ("model", *shown), rows)
 
 
 def train_seeds(

@@ -11,10 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._adjoint import ContinuousAdjoint, DiscreteAdjoint, PiecewiseAdjoint
 from .._solve import ddesolve
 from .._term import DelayTerm
 from ..runner import Claim, Experiment, Figure, Numbers, Outcome, Preset, Settings, Table, UsageError, figures, number
+from ._gradients import ADJOINTS, Passes, backward_evaluations, relative_error
 
 DELAY, START, MAX_STEPS = 0.5, (0.0, 1.0), 16384
 
@@ -29,7 +29,6 @@ class ComplexityNumbers(Numbers):
             raise UsageError(f"lengths = {list(self.lengths)}, expected two or more that grow, such as [1, 2, 4]")
 
 
-ADJOINTS = {"discrete": DiscreteAdjoint, "continuous": ContinuousAdjoint, "piecewise": PiecewiseAdjoint}
 QUANTITIES = {
     "backward": "evaluations, backward pass",
     "kept": "numbers kept between passes",
@@ -45,10 +44,10 @@ def run(settings: Settings[ComplexityNumbers]) -> Outcome:
     metrics: dict[str, Any] = {name: {} for name in ADJOINTS}
     for n in settings.numbers.lengths:
         tolerance, t1 = jnp.array(settings.tolerance), jnp.array(n * DELAY)
-        exact, _ = reference(weights, jnp.zeros(()), tolerance * 1e-4, t1)
-        _, (_, steps) = reference(weights, jnp.zeros(()), tolerance, t1)
+        exact, _ = reference(weights, tolerance * 1e-4, t1)
+        _, stats = reference(weights, tolerance, t1)
         for name in ADJOINTS:
-            metrics[name][str(n)] = _measure(settings, name, n, int(steps), weights, _flat(exact))
+            metrics[name][str(n)] = _measure(settings, name, n, int(stats["num_steps"]), weights, exact)
         settings.say(f"  T = {n} τ")
     return Outcome(metrics, _claims(settings, metrics), [_draw(settings, metrics)], [_table(metrics)], [_NOTE])
 
@@ -59,31 +58,27 @@ def field(t, y, z, weights):
 
 
 def _measure(
-    settings: Settings[ComplexityNumbers], name: str, n: int, steps: int, weights: Any, exact: np.ndarray
+    settings: Settings[ComplexityNumbers], name: str, n: int, steps: int, weights: Any, exact: Any
 ) -> dict[str, float]:
     """Both passes of one adjoint, for T = nτ."""
     # Room for just the steps that are taken, so that memory is that of the steps and not of an unused buffer; Algorithm 1
     # stores none, and needs the number as a limit only.
-    loss = _loss(settings, ADJOINTS[name], MAX_STEPS if name == "piecewise" else steps)
-    solve = lambda weights, tally: loss(weights, tally, settings.tolerance, n * DELAY)
-    forwards = jax.jit(lambda weights, tally: jax.vjp(solve, weights, tally, has_aux=True)[1:])
-    backwards = jax.jit(lambda transpose: transpose(jnp.ones(())))
-    tally = jnp.zeros(())
-    transpose, (forward, _) = forwards(weights, tally)
-    found, backward = backwards(transpose)
+    solve = _loss(settings, ADJOINTS[name], MAX_STEPS if name == "piecewise" else steps)
+    loss = lambda weights: solve(weights, settings.tolerance, n * DELAY)
+    passes = Passes.of(loss, weights)
     return {
-        "forward": int(forward),
-        "backward": int(backward),
-        "kept": sum(leaf.size for leaf in jax.tree.leaves(transpose) if eqx.is_inexact_array(leaf)),
-        "seconds": _seconds(lambda: backwards(forwards(weights, tally)[0]), settings.numbers.repetitions),
-        "error": float(np.linalg.norm(_flat(found) - exact) / np.linalg.norm(exact)),
+        "forward": passes.stats()["num_evaluations"],
+        "backward": backward_evaluations(loss, weights, ADJOINTS[name]),
+        "kept": sum(leaf.size for leaf in passes.kept() if eqx.is_inexact_array(leaf)),
+        "seconds": _seconds(passes, settings.numbers.repetitions),
+        "error": relative_error(passes(), exact),
     }
 
 
 def _loss(settings: Settings, adjoint: Any, max_steps: int) -> Any:
-    """(weights, tally, tolerance, T) -> L(h(T)), and the evaluations and steps of the forward pass."""
+    """(weights, tolerance, T) -> L(h(T)), and the `stats` of the forward pass."""
 
-    def loss(weights, tally, tolerance, t1):
+    def loss(weights, tolerance, t1):
         solution = ddesolve(
             DelayTerm(field, DELAY),
             settings.solver,
@@ -93,17 +88,13 @@ def _loss(settings: Settings, adjoint: Any, max_steps: int) -> Any:
             history=jnp.array(START),
             args=weights,
             stepsize_controller=dfx.PIDController(rtol=tolerance, atol=tolerance),
-            adjoint=adjoint(tally=tally),
+            adjoint=adjoint,
             max_steps=max_steps,
         )
         end = jax.tree.map(lambda y: y[-1], solution.ys)
-        return jnp.sum((end - 1) ** 2), (solution.stats["num_evaluations"], solution.stats["num_steps"])
+        return jnp.sum((end - 1) ** 2), solution.stats
 
     return loss
-
-
-def _flat(tree: Any) -> np.ndarray:
-    return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)])
 
 
 def _seconds(run: Any, repetitions: int) -> float:

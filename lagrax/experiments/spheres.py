@@ -25,11 +25,10 @@ from ..runner import (
     figures,
     number,
     of_seeds,
-    range_of,
 )
 from ..train import Fit, unstack
 from ._regression import judged
-from ._training import train_seeds
+from ._training import evaluations, evaluations_at_end, ranges_table, train_seeds
 
 T1 = 1.0
 RADII = (0.5, 1.0, 1.5)
@@ -61,11 +60,11 @@ class Classifier(eqx.Module):
     flow: AbstractModel
     head: eqx.nn.Linear
 
-    def __call__(self, x: Float[Array, "batch 2"], adjoint: Any = None) -> tuple[Float[Array, " batch"], Array]:
-        """(The scores of a batch of points, the evaluations it took)."""
+    def __call__(self, x: Float[Array, "batch 2"], adjoint: Any = None) -> tuple[Float[Array, " batch"], dict[str, Any]]:
+        """(The scores of a batch of points, the `stats` of the solve)."""
         solution = self.flow.solve(x, adjoint=adjoint, throw=False)
         ys: Any = solution.ys
-        return self.score(ys[0]), solution.stats["num_evaluations"]
+        return self.score(ys[0]), solution.stats
 
     def score(self, features: Float[Array, "*batch 2"]) -> Float[Array, "*batch"]:
         weight, bias = self.line()
@@ -123,10 +122,10 @@ def train(settings: Settings[SpheresNumbers], name: str, make: Any, data: Any) -
     numbers = settings.numbers
     epoch = settings.numbers.batches_per_epoch
 
-    def loss(model, batch, key, tally):
+    def loss(model, batch, key):
         x, target = batch
-        score, evaluations = model(x, dataclasses.replace(settings.adjoint, tally=tally))
-        return jnp.mean(optax.huber_loss(score, target)), {"forward evaluations": evaluations}
+        score, stats = model(x, settings.adjoint)
+        return jnp.mean(optax.huber_loss(score, target)), evaluations(settings, stats)
 
     iterations = numbers.epochs * epoch
     return train_seeds(settings, name, make, loss, data, iterations, jr.key(3), batch_size=numbers.batch, snapshots=epoch)
@@ -138,12 +137,11 @@ def measure(settings: Settings[SpheresNumbers], fitted: Fit, points, targets) ->
     losses = fitted.history["loss"].reshape(-1, epoch, settings.seeds).mean(axis=1)
     scores, _ = eqx.filter_jit(eqx.filter_vmap(lambda model, x: model(x)))(fitted.model, points)
     right = np.mean(np.sign(np.asarray(scores)) == np.asarray(targets), axis=1)
-    last = {key: np.median(fitted.history[f"{key} evaluations"][-epoch:], axis=0) for key in ("forward", "backward")}
     return {
         "loss by epoch": [of_seeds(losses[k]) for k in range(len(losses))],
         "loss": of_seeds(losses[-1]),
         "separated": of_seeds(right),
-        **{f"{key} evaluations": of_seeds(value) for key, value in last.items()},
+        **evaluations_at_end(fitted, epoch),
         "seconds": fitted.seconds,
     }
 
@@ -175,8 +173,7 @@ def claims(settings: Settings, measured: dict[str, Any]) -> list[Claim]:
 
 def table(measured: dict[str, Any]) -> Table:
     names = ("loss", "separated", "forward evaluations", "backward evaluations")
-    rows = [(name, *(range_of(numbers[key]) for key in names)) for name, numbers in measured.items()]
-    return Table("After the last epoch, median over the seeds (lowest – highest)", ("model", *names), rows)
+    return ranges_table("After the last epoch, median over the seeds (lowest – highest)", measured, names)
 
 
 def notes(settings: Settings[SpheresNumbers]) -> list[str]:

@@ -15,6 +15,7 @@ from ..nn import AbstractModel, Form, MLPField, NeuralDDE, NeuralODE
 from ..runner import Claim, Experiment, Outcome, Preset, Settings, Table, figures, number, of_seeds, range_of
 from ..train import Fit, unstack
 from ._regression import FitNumbers, Series, judged, median_seed, plot_band, predict, repeat, smooth, train
+from ._training import evaluations_at_end, ranges_table
 
 DELAY, T1 = 0.5, 2.5
 MATRIX = ((-1.0, 1.0), (-1.0, -1.0))
@@ -68,13 +69,12 @@ def measure(fitted: Fit, series: Series) -> dict[str, Any]:
     """Final errors of each seed, over both components and of each, and the number of evaluations at the end."""
     xs, _ = eqx.filter_jit(eqx.filter_vmap(lambda model: predict(model, series.ts, series.xs[0])))(fitted.model)
     errors = np.abs(np.asarray(xs - series.xs))
-    last = {key: np.median(fitted.history[f"{key} evaluations"][-100:], axis=0) for key in ("forward", "backward")}
     return {
         "MAE": of_seeds(errors.mean(axis=(1, 2))),
         "lowest MAE": of_seeds(np.nanmin(fitted.history["loss"], axis=0)),
         "MAE of x1": of_seeds(errors[:, :, 0].mean(axis=1)),
         "MAE of x2": of_seeds(errors[:, :, 1].mean(axis=1)),
-        **{f"{key} evaluations": of_seeds(value) for key, value in last.items()},
+        **evaluations_at_end(fitted, 100),
         "seconds": fitted.seconds,
     }
 
@@ -107,8 +107,7 @@ def claims(settings: Settings, measured: dict[str, Any]) -> list[Claim]:
 
 def table(measured: dict[str, Any]) -> Table:
     names = ("MAE", "lowest MAE", "MAE of x1", "MAE of x2", "forward evaluations", "backward evaluations")
-    rows = [(name, *(range_of(numbers[key]) for key in names)) for name, numbers in measured.items()]
-    return Table("Median over the seeds (lowest – highest)", ("model", *names), rows)
+    return ranges_table("Median over the seeds (lowest – highest)", measured, names)
 
 
 def notes(settings: Settings[SpiralNumbers], measured: dict[str, Any]) -> list[str]:
@@ -161,8 +160,9 @@ def unstack_snapshots(snapshots: Any, seed: int) -> Any:
 
 
 def draw_evaluations(settings: Settings, fits: dict[str, Fit]) -> figures.Figure:
-    figure, axes = figures.new(1, 2, width=4.2)
-    for axis, key in zip(axes[0], ("forward", "backward"), strict=True):
+    keys = [key for key in ("forward", "backward") if all(f"{key} evaluations" in fit.history for fit in fits.values())]
+    figure, axes = figures.new(1, len(keys), width=4.2)
+    for axis, key in zip(axes[0], keys, strict=True):
         for name, fitted in fits.items():
             counts = smooth(fitted.history[f"{key} evaluations"].astype(float))
             plot_band(axis, np.arange(len(counts)), counts, figures.COLOURS[name], name)

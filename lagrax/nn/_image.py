@@ -9,7 +9,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from .._adjoint import AbstractAdjoint, DiscreteAdjoint
 from ._conv import Conv, conv1x1, conv3x3, in_pieces
@@ -107,7 +107,7 @@ class ImageClassifier(eqx.Module):
     """One of the paper's image models: a flow of images, and a linear layer that reads where it ends.
 
     `model(images)` are the logits, (..., classes), of images (..., channels, height, width); `model.classify(images)` hands
-    back the evaluations it took besides. Augmented channels are zeros behind those of the image, and read by the linear
+    back the `stats` of the solve besides. Augmented channels are zeros behind those of the image, and read by the linear
     layer as well.
 
     **Arguments:**
@@ -157,13 +157,13 @@ class ImageClassifier(eqx.Module):
 
     def classify(
         self, images: Float[Array, "*batch c h w"], *, adjoint: AbstractAdjoint | None = None, throw: bool = True
-    ) -> tuple[Float[Array, "*batch classes"], Int[Array, ""]]:
-        """(The logits, the evaluations of the vector field). Without `throw`, logits of a failed solve are infinite."""
+    ) -> tuple[Float[Array, "*batch classes"], dict[str, Any]]:
+        """(The logits, the `stats` of the solve). Without `throw`, logits of a failed solve are infinite."""
         solution = self.flow.solve(images, adjoint=adjoint, throw=throw)
         ys: Any = solution.ys
         features = ys[0].reshape(*images.shape[:-3], -1)
         bias: Any = self.head.bias
-        return features @ self.head.weight.T + bias, solution.stats["num_evaluations"]
+        return features @ self.head.weight.T + bias, solution.stats
 
 
 class LowPrecision(eqx.Module):

@@ -1,5 +1,6 @@
 """Checks of what `fit` is given, each with one sentence."""
 
+import inspect
 from typing import Any
 
 import equinox as eqx
@@ -36,6 +37,23 @@ def check_evaluation(evaluate: Any, every: int | None) -> None:
         raise ValueError("evaluate without evaluate_every, expected both or none: pass evaluate_every=100, for instance")
     if evaluate is None and every is not None:
         raise ValueError(f"evaluate_every = {every} without evaluate, expected both or none: pass evaluate=..., or drop it")
+
+
+def check_loss(loss: Any) -> None:
+    """Raises for a loss that cannot be called with a model, a batch and a key."""
+    if not callable(loss):
+        raise ValueError(f"loss is a {type(loss).__name__}, expected a function: def loss(model, batch, key)")
+    try:
+        signature = inspect.signature(loss)
+    except (TypeError, ValueError):  # of what is not written in Python
+        return
+    try:
+        signature.bind(None, None, None)
+    except TypeError as error:
+        raise ValueError(
+            f"loss{signature} cannot be called as loss(model, batch, key) ({error}), expected these three arguments: "
+            "def loss(model, batch, key), and ignore what it has no use for"
+        ) from None
 
 
 def _is_count(x: Any) -> bool:

@@ -12,7 +12,7 @@ import optax
 from jaxtyping import Array, PyTree
 
 from ._agree import Processes
-from ._arguments import check_counts, check_evaluation
+from ._arguments import check_counts, check_evaluation, check_loss
 from ._checkpoint import METRICS, checksum, prepared
 from ._devices import mesh_of
 from ._evaluate import Evaluations
@@ -54,10 +54,9 @@ def fit(
     **Arguments:**
 
     - `model`: a PyTree. Its floating-point arrays are trained, everything else stays as it is.
-    - `loss`: `loss(model, batch, key, tally) -> (value, metrics)` with a scalar value and a dict of arrays to be recorded,
-      for example `{"forward evaluations": solution.stats["num_evaluations"]}`. The scalar `tally` is for an adjoint,
-      `DiscreteAdjoint(tally=tally)`: its gradient is recorded as `"backward evaluations"`, 0 if it is not used. Solve with
-      `throw=False`, so that a failed solve makes the loss infinite instead of ending the training.
+    - `loss`: `loss(model, batch, key) -> (value, metrics)` with a scalar value and a dict of arrays to be recorded, for
+      example `{"evaluations": solution.stats["num_evaluations"]}`. Solve with `throw=False`, so that a failed solve makes
+      the loss infinite instead of ending the training.
     - `data`: a PyTree of arrays, handed to `loss` whole or, with `batch_size`, in batches along the leading axis. If it is
       spread over devices by a `jax.sharding.NamedSharding`, so are the batches, and the model is on all of them. The
       devices may be those of several processes (`jax.distributed`), which then all call `fit` with the same arguments:
@@ -102,6 +101,7 @@ def fit(
         with processes.safely("the start of fit"):
             check_counts(iterations, batch_size, checkpoint_every, snapshots, evaluate_every, chunk, until, folder, resume)
             check_evaluation(evaluate, evaluate_every)
+            check_loss(loss)
             if folder is not None and processes.writes:
                 held.enter_context(prepared(os.fspath(folder), resume))
             evaluations = Evaluations(evaluate, evaluate_every)

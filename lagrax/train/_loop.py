@@ -17,7 +17,7 @@ from ._seeds import over_seeds
 
 # Iterations per dispatch at most: the size of the memory in which a dispatch collects its metrics.
 CAPACITY = 4096
-RESERVED = ("loss", "backward evaluations", "iteration", "seconds")
+RESERVED = ("loss", "iteration", "seconds")
 
 
 class Task(eqx.Module):
@@ -123,11 +123,10 @@ def _iterate(task: Task, constants: PyTree, data: PyTree, keys: Array) -> Callab
 def _step(task: Task, state: State, constants: PyTree, batch: PyTree, key: Array, iteration: Int[Array, ""]):
     """One iteration of one seed. What is not finite any more is not taken over."""
 
-    def objective(parameters, tally):
-        return _checked(task.loss(eqx.combine(parameters, constants, task.rest), batch, key, tally))
+    def objective(parameters):
+        return _checked(task.loss(eqx.combine(parameters, constants, task.rest), batch, key))
 
-    value_and_gradient = jax.value_and_grad(objective, argnums=(0, 1), has_aux=True)
-    (loss, metrics), (gradient, backward) = value_and_gradient(state.parameters, jnp.zeros(()))
+    (loss, metrics), gradient = jax.value_and_grad(objective, has_aux=True)(state.parameters)
     # Optax itself mixes integers and floats.
     with jax.numpy_dtype_promotion("standard"):
         updates, optimizer = task.optimizer.update(
@@ -136,12 +135,12 @@ def _step(task: Task, state: State, constants: PyTree, batch: PyTree, key: Array
             state.parameters,
             value=loss,
             grad=gradient,
-            value_fn=lambda parameters: objective(parameters, jnp.zeros(()))[0],
+            value_fn=lambda parameters: objective(parameters)[0],
         )
         parameters = optax.apply_updates(state.parameters, updates)
     finite = [jnp.all(jnp.isfinite(x)) for x in (loss, *jax.tree.leaves(parameters))]
     alive = state.alive & jnp.all(jnp.stack(finite))
-    row = {"loss": loss, **metrics, "backward evaluations": backward}
+    row = {"loss": loss, **metrics}
     row = jax.tree.map(lambda x: jnp.where(state.alive, x, jnp.array(_missing(x), x.dtype)), row)
     best, best_loss = state.best, state.best_loss
     if best_loss is not None:

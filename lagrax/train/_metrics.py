@@ -22,7 +22,8 @@ class History:
 
     def columns(self) -> dict[str, np.ndarray]:
         if len(self._pieces) > 1:
-            names = self._pieces[0]
+            # A run of version 0.1.0 has a column more than it goes on with, unless its loss still returns it.
+            names = [name for name in self._pieces[0] if all(name in piece for piece in self._pieces)]
             self._pieces = [{name: np.concatenate([piece[name] for piece in self._pieces]) for name in names}]
         return dict(self._pieces[0]) if self._pieces else {}
 

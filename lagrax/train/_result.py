@@ -20,8 +20,8 @@ class Fit:
 
     - `model`: the trained model. A seed whose loss or parameters stopped being finite has those of just before.
     - `best`: the model with the lowest recorded loss; None with minibatches, whose losses do not compare.
-    - `history`: NumPy arrays, one entry per iteration: `"loss"`, the loss's own metrics, `"backward evaluations"`, and
-      `"seconds"` since the start (shared by all seeds). Entry k belongs to the model after k updates. With seeds the shape
+    - `history`: NumPy arrays, one entry per iteration: `"loss"`, the loss's own metrics, and `"seconds"` since
+      the start (shared by all seeds). Entry k belongs to the model after k updates. With seeds the shape
       is (iterations, seeds, ...); after a seed has diverged its entries are NaN (0 for integers).
     - `snapshots`: the model with one more leading axis in every array, one entry per snapshot, before the seed axis; None
       if none were asked for. `snapshot_iterations` says after how many updates each was taken.

@@ -25,7 +25,7 @@ from ...nn import ImageClassifier
 from ...runner import Settings, UserError
 from ...train import Fit
 from ...train._seeds import over_seeds
-from .._training import train_seeds
+from .._training import evaluations, train_seeds
 
 AUGMENTATIONS = ("none", "shift", "shift+flip")
 _SHIFT = 2  # pixels
@@ -111,11 +111,11 @@ def cross_entropy(settings: Settings, placed: PlacedImages) -> Callable:
     if isinstance(adjoint, DiscreteAdjoint):
         adjoint = dataclasses.replace(adjoint, keep_stages=True)
 
-    def loss(model: ImageClassifier, batch: Any, key: Array, tally: Array):
+    def loss(model: ImageClassifier, batch: Any, key: Array):
         images, labels = batch
         x = augmented(settings.numbers.augmentation, key, placed.standardised(images))
-        logits, evaluations = model.classify(x, adjoint=dataclasses.replace(adjoint, tally=tally), throw=False)
-        return jnp.mean(_losses(logits, labels)), {"forward evaluations": evaluations}
+        logits, stats = model.classify(x, adjoint=adjoint, throw=False)
+        return jnp.mean(_losses(logits, labels)), evaluations(settings, stats)
 
     return loss
 

@@ -14,7 +14,7 @@ from . import _claims as claims
 from . import _classifying as classifying
 from . import _models as models
 from ._data import read
-from ._figures import draw, draw_differences
+from ._figures import EVALUATIONS, draw, draw_differences
 
 Measured = dict[str, dict[str, Any]]
 """Per data set, per model: what was measured."""
@@ -105,8 +105,7 @@ def measure(
         "training loss": by_epoch(fitted.history["loss"]),
         "test loss": fitted.evaluations["test loss"],
         "accuracy": 100 * fitted.evaluations["accuracy"],
-        "forward evaluations": by_epoch(fitted.history["forward evaluations"]),
-        "backward evaluations": by_epoch(fitted.history["backward evaluations"]),
+        **{key: by_epoch(fitted.history[key]) for key in EVALUATIONS if key in fitted.history},
     }
     last = {key: of_seeds(values[-1]) for key, values in curves.items() if len(values)}
     measured = {

@@ -29,7 +29,9 @@ def draw(settings: Settings, measured: dict[str, dict[str, Any]]) -> list[Figure
             text = f"{printed}, by the number of augmented channels: mean over the seeds, and their range."
             drawn.append(_panel(settings, f"curves-{dataset}", rows, LOSSES, text))
         text = f"{printed}: evaluations of the vector field, forward and backward, averaged over each epoch."
-        drawn.append(_panel(settings, f"evaluations-{dataset}", rows, EVALUATIONS, text))
+        models = [model for _, found in rows for model in found.values()]
+        counted = {key: scale for key, scale in EVALUATIONS.items() if all(key in model["by epoch"] for model in models)}
+        drawn.append(_panel(settings, f"evaluations-{dataset}", rows, counted, text))
     return drawn
 
 
