@@ -17,17 +17,16 @@ import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import matplotlib
 import numpy as np
 import optax
 from jaxtyping import Array, Float
+from matplotlib.collections import LineCollection
 
 import lagrax as lx
 
+from .looks import BLUE, GREEN, GREY, LOOKS, ORANGE, plt
+
 jax.config.update("jax_enable_x64", True)
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt  # noqa: E402
-from matplotlib.collections import LineCollection  # noqa: E402
 
 OUT = Path("out")
 NAMES = ("r", "τ")
@@ -156,26 +155,9 @@ def table(learned: np.ndarray, errors: np.ndarray | None) -> str:
     return "\n".join(lines)
 
 
-BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#5F6368"  # told apart by colour-blind readers too
-LOOKS = {
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "axes.titlelocation": "left",
-    "axes.titlesize": 11,
-    "axes.titleweight": "bold",
-    "axes.titlepad": 10,
-    "figure.constrained_layout.use": True,
-    "figure.constrained_layout.h_pad": 0.12,
-    "figure.constrained_layout.w_pad": 0.12,
-    "font.size": 10,
-    "legend.frameon": False,
-    "savefig.dpi": 132,
-}
-
-
 def draw(counts: np.ndarray, path: list[np.ndarray], chaos: tuple[np.ndarray, ...] | None) -> Path:
     """Everything found so far on one page: `out/demo.png` and `out/demo.pdf`."""
-    with plt.rc_context(LOOKS):
+    with plt.rc_context(LOOKS | {"axes.titlepad": 10, "figure.constrained_layout.h_pad": 0.12}):
         figure = plt.figure(figsize=(10, 7.4))
         panels = figure.subplot_mosaic([["fit", "fit"], ["delay", "chaos"]], width_ratios=[1.3, 1], height_ratios=[1, 1.15])
         _draw_fit(panels["fit"], counts, path)
@@ -244,6 +226,7 @@ def main() -> None:
         print(f"Learning both from {len(counts)} counts (compiling takes a few seconds) …", flush=True)
         learn(counts, path)
         errors = standard_errors(jnp.log(path[-1]))
+        assert np.all(np.abs(path[-1] - TRUE) < 4 * errors)
         print("Solving the Mackey–Glass equation …", flush=True)
         chaos = attractor()
     except KeyboardInterrupt:

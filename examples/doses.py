@@ -11,21 +11,18 @@ Each patient has another schedule. The mean, τ and the strength s are fitted to
 Marquardt's method, with the exact derivatives of the solver.
 """
 
-from pathlib import Path
-
 import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import matplotlib
 import numpy as np
 import optimistix as optx
 
 import lagrax as lx
 
+from .looks import plt, save
+
 jax.config.update("jax_enable_x64", True)
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt  # noqa: E402
 
 ELIMINATION, DIVISION, TURNOVER, FEEDBACK = 1.2, 0.5, 0.6, 0.3  # per day; the last has no unit
 SHAPE = 3
@@ -37,7 +34,6 @@ SIZES = np.array([[1.0, 1.0, 1.0, 1.0, 1.0, 0.0], [2.0, 2.0, 2.0, 0.0, 0.0, 0.0]
 DAYS = np.arange(1.0, 41.0, 1.5)
 TRUTH = {"mean": 2.0, "tau": 5.0, "strength": 1.5}
 START = {"mean": 1.0, "tau": 3.0, "strength": 0.5}
-OUT = Path("out")
 
 
 def marrow(t, state, seen, p):
@@ -101,9 +97,7 @@ def draw(data, found):
         axes.spines[["top", "right"]].set_visible(False)
     columns[0].set(ylabel="cells in the blood [of normal]")
     columns[0].legend(frameon=False, fontsize=8, loc="lower right", ncols=2)
-    OUT.mkdir(exist_ok=True)
-    figure.savefig(OUT / "patients.png", dpi=150)
-    plt.close(figure)
+    save(figure, "patients")
 
 
 def main():
@@ -112,9 +106,9 @@ def main():
     found, errors, misfit = jax.tree.map(float, fit(data))
     for name in TRUTH:
         print(f"{name:9} {found[name]:5.2f} ± {errors[name]:.2f}   (true: {TRUTH[name]}, first guess: {START[name]})")
+        assert abs(found[name] - TRUTH[name]) < 4 * errors[name]
     print(f"misfit {100 * misfit:.1f} %, the data were made with errors of 2 %")
     draw(data, {name: jnp.array(value) for name, value in found.items()})
-    print(OUT / "patients.png")
     return found, errors
 
 

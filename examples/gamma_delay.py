@@ -11,28 +11,24 @@ are fitted to noisy counts by Levenberg and Marquardt's method, with the exact d
 which shapes are likely.
 """
 
-from pathlib import Path
-
 import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import matplotlib
 import numpy as np
 import optimistix as optx
 
 import lagrax as lx
 
+from .looks import plt, save
+
 jax.config.update("jax_enable_x64", True)
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt  # noqa: E402
 
 TURNOVER, ELIMINATION = 0.25, 0.9  # of cells in the blood and of the drug, per day
 DAYS = np.linspace(1.0, 30.0, 30)
 SHAPES = (1, 2, 3, 4, 6, 9)
 TRUTH = {"shape": 4, "mean": 6.0, "slope": 0.8}
 START = {"mean": 3.0, "slope": 0.4}
-OUT = Path("out")
 
 
 def drug(t):
@@ -98,9 +94,7 @@ def draw(data, fits, best):
     right.legend(frameon=False)
     for axes in (left, middle, right):
         axes.spines[["top", "right"]].set_visible(False)
-    OUT.mkdir(exist_ok=True)
-    figure.savefig(OUT / "gamma-delay.png", dpi=150)
-    plt.close(figure)
+    save(figure, "gamma-delay")
 
 
 def main():
@@ -120,8 +114,8 @@ def main():
     print(
         f"likely shapes: {', '.join(map(str, likely))}; the data were made with shape 4, mean 6, slope 0.8, errors of 0.5 %"
     )
+    assert TRUTH["shape"] in likely
     draw(data, fits, best)
-    print(OUT / "gamma-delay.png")
     return best, fits[best]
 
 

@@ -13,18 +13,16 @@ from pathlib import Path
 import diffrax as dfx
 import jax
 import jax.numpy as jnp
-import matplotlib
 import numpy as np
 import optax
 from jaxtyping import Array, Float
 
 import lagrax as lx
 
-from .demo import BLUE, GREY, LOOKS, ORANGE, Progress
+from .demo import Progress
+from .looks import BLUE, GREY, LOOKS, ORANGE, plt
 
 jax.config.update("jax_enable_x64", True)
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt  # noqa: E402
 
 OUT = Path("out")
 NODES, RADIUS, VELOCITY, GUESS = 90, 70.0, 5.0, 8.0  # -, mm, mm/ms (which is m/s), mm/ms
@@ -115,6 +113,7 @@ def main() -> None:
     try:
         print("Learning the velocity from noisy activity (compiling takes a few seconds) …", flush=True)
         learn(data, path)
+        assert abs(path[-1] / VELOCITY - 1) < 0.02
     except KeyboardInterrupt:
         print(f"\nInterrupted after {len(path) - 1} iterations: drawing what there is …", flush=True)
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -13,18 +13,16 @@ import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import matplotlib
 import numpy as np
 import optax
 from jaxtyping import Array, Float
 
 from lagrax import nn
 
-from .demo import BLUE, GREY, LOOKS, ORANGE, Progress
+from .demo import Progress
+from .looks import BLUE, GREY, LOOKS, ORANGE, plt
 
 jax.config.update("jax_enable_x64", True)
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt  # noqa: E402
 
 OUT = Path("out")
 HISTORIES = jnp.array([1.0, -0.8, 0.6])
@@ -126,6 +124,7 @@ def main() -> None:
     try:
         print(f"Learning it from {data.size} values of y (compiling takes a few seconds) …", flush=True)
         learn(data, path)
+        assert largest_error(path[-1][0], np.linspace(np.min(data), 1.0, 200)) < 0.05
     except KeyboardInterrupt:
         print(f"\nInterrupted after {len(path) - 1} iterations: drawing what there is …", flush=True)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
