@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo example test test-all lint bench docs serve clean
+.PHONY: demo example gallery test test-all lint bench docs serve clean
 
 demo: .venv/train  ## the paper's spiral, trained and reported, in about a minute; results in runs/
 	$(BIN)/lagrax reproduce spiral
@@ -11,10 +11,13 @@ demo: .venv/train  ## the paper's spiral, trained and reported, in about a minut
 example: .venv/train  ## learn a delay from noisy data; figure in out/
 	$(BIN)/python -m examples.demo
 
+gallery: .venv/gallery  ## runs all examples, and puts their pictures and what they print into docs/
+	$(BIN)/python -m examples
+
 test: .venv/dev  ## in ten to fifteen minutes
 	$(BIN)/python -m pytest
 
-test-all: .venv/dev  ## the slow ones too
+test-all: .venv/dev .venv/docs .venv/gallery  ## the slow ones too
 	$(BIN)/python -m pytest -m "slow or not slow"
 
 lint: .venv/dev
