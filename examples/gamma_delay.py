@@ -16,7 +16,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optimistix as optx
+from scipy.optimize import least_squares
 
 import lagrax as lx
 
@@ -60,18 +60,29 @@ def counts(shape, p, days=DAYS):
 
 
 @eqx.filter_jit
+def residuals(shape, logs, data):
+    """What is left of the data, and its derivatives with respect to the logarithms of mean and slope (both are positive)."""
+
+    def left(logs):
+        difference = counts(shape, dict(zip(START, jnp.exp(logs), strict=True))) - data
+        return difference, difference
+
+    jacobian, difference = jax.jacfwd(left, has_aux=True)(logs)
+    return difference, jacobian
+
+
 def fit(shape, data):
     """(mean and slope, one standard error of each, the root mean square that is left), for one shape."""
-    names = sorted(START)
-    # Both are positive: their logarithms are fitted.
-    named = lambda logs: dict(zip(names, jnp.exp(logs), strict=True))
-    residuals = lambda logs, _: counts(shape, named(logs)) - data
-    start = jnp.log(jnp.array([START[name] for name in names]))
-    logs = optx.least_squares(residuals, optx.LevenbergMarquardt(rtol=1e-6, atol=1e-8), start, max_steps=64).value
-    jacobian, left = jax.jacfwd(residuals)(logs, None), residuals(logs, None)
-    variance = jnp.sum(left**2) / (DAYS.size - len(names))
-    errors = jnp.exp(logs) * jnp.sqrt(variance * jnp.diag(jnp.linalg.inv(jacobian.T @ jacobian)))
-    return named(logs), dict(zip(names, errors, strict=True)), jnp.sqrt(jnp.mean(left**2))
+    once = lambda logs: residuals(shape, jnp.asarray(logs), data)
+    start = np.log(list(START.values()))
+    logs = least_squares(
+        lambda logs: np.asarray(once(logs)[0]), start, jac=lambda logs: np.asarray(once(logs)[1]), method="lm"
+    ).x
+    left, jacobian = map(np.asarray, once(logs))
+    variance = np.sum(left**2) / (DAYS.size - len(START))
+    errors = np.exp(logs) * np.sqrt(variance * np.diag(np.linalg.inv(jacobian.T @ jacobian)))
+    found = dict(zip(START, np.exp(logs), strict=True))
+    return found, dict(zip(START, errors, strict=True)), np.sqrt(np.mean(left**2))
 
 
 def density(s, shape, mean):
