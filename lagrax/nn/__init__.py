@@ -23,6 +23,8 @@ from ._models import NeuralODEDDE as NeuralODEDDE
 from ._parameters import Driven as Driven
 from ._parameters import TimeDependentParameters as TimeDependentParameters
 from ._parameters import count_parameters as count_parameters
+from ._sampled import SampledHistory as SampledHistory
+from ._sampled import read_samples as read_samples
 from ._special import RadialField as RadialField
 from ._special import ResidualField as ResidualField
 from ._special import representing_dde as representing_dde

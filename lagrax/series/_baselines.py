@@ -1,0 +1,75 @@
+"""Forecasts without a delay equation, which any model has to beat: the last value, the last season, an autoregression.
+
+All work on transformed values, a column at a time.
+"""
+
+import numpy as np
+
+from ._record import AbstractRoll, Record
+
+
+class Naive(AbstractRoll):
+    """The last value stays."""
+
+    def ahead(self, record, origins, horizon):
+        return np.repeat(record.u[origins][:, None], horizon, axis=1)
+
+
+class SeasonalNaive(AbstractRoll):
+    """The last season repeats itself."""
+
+    season: int
+
+    def ahead(self, record, origins, horizon):
+        ahead = np.arange(1, horizon + 1)
+        back = -(-ahead // self.season) * self.season
+        rows = origins[:, None] + ahead - back
+        return record.u[np.maximum(rows, 0)]
+
+
+class Autoregression(AbstractRoll):
+    """u(i + 1) = c + Σ aₖ u(i − k), a column at a time. `coefficients` (d, 1 + order), the constant first."""
+
+    coefficients: np.ndarray
+
+    def ahead(self, record, origins, horizon):
+        order = self.coefficients.shape[1] - 1
+        rows = origins[:, None] - np.arange(order)
+        past = record.u[np.maximum(rows, 0)]  # (origins, order, d), newest first
+        ahead = []
+        for _ in range(horizon):
+            new = self.coefficients[:, 0] + np.einsum("okd,dk->od", past, self.coefficients[:, 1:])
+            ahead.append(new)
+            past = np.concatenate([new[:, None], past[:, :-1]], axis=1)
+        return record.inside(np.stack(ahead, axis=1))
+
+
+def fit_autoregression(records: list[Record], most: int | None = None) -> Autoregression:
+    """By least squares, with the order of the lowest AIC on the rows that all orders can use.
+
+    Rows next to a missing value are left out.
+    """
+    parts = [record.seen for record in records]
+    rows = sum(len(part) for part in parts)
+    most = min(rows // 5, max(int(10 * np.log10(rows)), 2)) if most is None else most
+    most = max(1, min(most, max(len(part) for part in parts) // 3))
+    columns = [_one_column([part[:, i] for part in parts], most) for i in range(parts[0].shape[1])]
+    longest = max(len(column) for column in columns)
+    return Autoregression(np.stack([np.pad(column, (0, longest - len(column))) for column in columns]))
+
+
+def _one_column(parts: list[np.ndarray], most: int) -> np.ndarray:
+    lags = [np.lib.stride_tricks.sliding_window_view(part, most + 1)[:, ::-1] for part in parts if len(part) > most]
+    table = np.concatenate(lags)
+    table = table[np.isfinite(table).all(axis=1)]
+    if len(table) < most + 3:
+        return np.array([0.0, 1.0])
+    best, lowest = np.array([0.0, 1.0]), np.inf
+    for order in range(1, most + 1):
+        design = np.concatenate([np.ones((len(table), 1)), table[:, 1 : order + 1]], axis=1)
+        found = np.linalg.lstsq(design, table[:, 0], rcond=None)[0]
+        variance = np.mean((table[:, 0] - design @ found) ** 2)
+        aic = len(table) * np.log(max(variance, 1e-300)) + 2 * (order + 1)
+        if aic < lowest:
+            best, lowest = found, aic
+    return best

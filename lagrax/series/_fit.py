@@ -1,0 +1,313 @@
+"""`fit_series`: from samples to estimates, forecasts and whether to believe them."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from ._baselines import Naive, SeasonalNaive, fit_autoregression
+from ._forecaster import Forecaster, joined, roll, spread_origins
+from ._mechanism_fit import delay_ranges, fit_mechanism
+from ._mechanisms import Mechanism, named, of_field
+from ._period import dominant_period
+from ._record import AbstractRoll, Record, filled
+from ._result import Holdout, Samples, SeriesFit
+from ._rolling import Rolled, mean_scaled_error, residual_quantiles, score
+from ._samples import samples_of
+from ._transforms import Transform, chosen
+
+Progress = Callable[[str, float | None, str], None]
+
+
+def fit_series(
+    t: Any,
+    y: Any,
+    *,
+    model: str | Mechanism | Callable | None = None,
+    params: dict[str, Any] | None = None,
+    inputs: Any = None,
+    delays: int | str | Sequence[float] = "auto",
+    delay_bounds: Any = None,
+    transform: str = "auto",
+    season: int | None = None,
+    horizon: int | None = None,
+    holdout: float = 0.25,
+    seeds: int = 5,
+    minutes: float | None = None,
+    names: Sequence[str] | None = None,
+    progress: Progress | None = None,
+) -> SeriesFit:
+    """Fits a delay equation to a time series: delays and parameters with intervals, a forecast, and what to believe of both.
+
+    **Arguments:**
+
+    - `t`, `y`: increasing times (n,) and values (n,) or (n, d), NaN for missing ones. Lists of arrays are several series of
+      the same kind, fitted together.
+    - `model`: the name of a known mechanism ("nicholson", "hutchinson", "mackey-glass", "delayed-feedback", "predator-prey",
+      "epidemic"), a [`lagrax.series.Mechanism`][], a vector field `field(t, y, delayed, params)` (with inputs `field(t, y,
+      delayed, params, inputs)`), or None or "neural" for a neural delay equation.
+    - `params`: where to start looking for the parameters, and for delays by their names ("tau"). For a vector field it says
+      which parameters there are: `{"r": 1.0}`, or with bounds `{"r": (1.0, 0.0, 5.0)}`.
+    - `inputs`: exogenous columns (n, m), linear between samples.
+    - `delays`: how many, or where each of them starts; "auto" is what the mechanism has, one for a vector field, and as many
+      as pay for a neural model.
+    - `delay_bounds`: (low, high), or such a pair for each delay, in units of time; by default up to ¾ of the main period.
+    - `transform`: "log", "sqrt", "none", or "auto".
+    - `season`: samples in a season, for the seasonal baseline and the neural model; by default the dominant period for the
+      baseline, and none for the model.
+    - `horizon`: samples to forecast; by default about one dominant period.
+    - `holdout`: the share of the record, its end, that scores the forecasts.
+    - `seeds`: members of the neural ensemble. `minutes`: its budget.
+    - `names`: of the columns.
+    - `progress`: called as `progress(stage, fraction, text)`.
+
+    **Returns:**
+
+    A [`lagrax.series.SeriesFit`][].
+    """
+    samples, notes = samples_of(t, y, inputs, names)
+    _check_numbers(season, horizon, holdout, seeds, minutes)
+    tell: Any = (lambda stage, fraction, text: None) if progress is None else progress
+    tell("reading", None, "looking for a period")
+    mechanism = _mechanism_of(model, params, delays, samples)
+    way = chosen(_transform_name(transform, mechanism), samples.y[_training_rows(samples, holdout)])
+    records = _records(samples, way, holdout)
+    period = _period_of(records)
+    horizon = _horizon_of(horizon, records, period)
+    plan = _Plan(samples, records, way, period, horizon, season)
+    if mechanism is None:
+        from ._neural_fit import fit_neural
+
+        found = fit_neural(plan, delays, delay_bounds, season, seeds, minutes, tell)
+    else:
+        found = _with_mechanism(plan, mechanism, params, delays, delay_bounds, tell)
+    tell("forecast", None, "forecasts and baselines")
+    settings = {
+        "model": found["kind"], "transform": way.name, "season": season, "horizon": horizon, "holdout": holdout,
+        "seeds": seeds, "minutes": minutes, "params": params, "delay_bounds": _listed(delay_bounds),
+        "delays": delays if isinstance(delays, str | int) else list(delays),
+        "period": None if period is None else period * records[0].step,
+    }  # fmt: skip
+    return _assembled(plan, found, notes, settings)
+
+
+class _Plan:
+    """What every part of a fit needs to know."""
+
+    def __init__(self, samples, records: list[Record], transform: Transform, period: float | None, horizon: int, season):
+        self.samples, self.records, self.transform = samples, records, transform
+        self.period, self.horizon = period, horizon
+        given = season if season is not None else (None if period is None else round(period))
+        shortest = min(record.train for record in records)
+        self.season = given if given is not None and 1 < given < shortest else None
+        steps = [np.abs(np.diff(transform.inverse(record.u[: record.train]), axis=0)) for record in records]
+        self.scale = np.maximum(np.concatenate(steps).mean(axis=0), 1e-300)
+
+    def baselines(self, records: list[Record]) -> dict[str, AbstractRoll]:
+        found: dict[str, AbstractRoll] = {"naive": Naive()}
+        if self.season is not None:
+            found["seasonal_naive"] = SeasonalNaive(self.season)
+        return {**found, "ar": fit_autoregression(records)}
+
+
+def _assembled(plan: _Plan, found: dict[str, Any], notes: list[str], settings: dict[str, Any]) -> SeriesFit:
+    """Scores on the hold-out, the choice by the training part, and forecasts from the end."""
+    first = found["first"]
+    trained = dict(plan.baselines([record.training() for record in plan.records]))
+    final = dict(plan.baselines(plan.records))
+    widen = {"model": found["widen"]}
+    if found["trained"] is not None:
+        trained, final = {"model": found["trained"], **trained}, {"model": found["model"], **final}
+    scores, validation, origins = {}, {}, 0
+    for name, method in trained.items():
+        rolled = [roll(method, record, spread_origins(record, first), plan.horizon) for record in plan.records]
+        inside = joined([_between(one, 0, r.train, plan.horizon) for one, r in zip(rolled, plan.records, strict=True)])
+        ahead = joined(
+            [_between(one, r.train - 1, len(r.t), plan.horizon) for one, r in zip(rolled, plan.records, strict=True)]
+        )
+        quantiles = widen.get(name, 1.0) * residual_quantiles(inside)
+        scores[name] = score(ahead, quantiles, plan.transform, plan.scale)
+        validation[name] = mean_scaled_error(inside, plan.transform, plan.scale)
+        origins = len(ahead.origins)
+    validation |= {} if found["validated"] is None else {"model": found["validated"]}
+    best = min(validation, key=lambda name: validation[name])
+    forecasters = {
+        name: Forecaster(method, tuple(plan.records), plan.transform, first, widen.get(name, 1.0))
+        for name, method in final.items()
+    }
+    fitted = _fitted(final.get("model", final[best]), plan, first)
+    everyone = {name: scores.get(name) for name in ("model", "naive", "seasonal_naive", "ar")}
+    sentence = (
+        f"The default forecast is that of {best}, which had the lowest error in training (MASE {validation[best]:.3g})."
+    )
+    return SeriesFit(
+        kind=found["kind"],
+        delays=found["delays"],
+        parameters=found["parameters"],
+        holdout=Holdout(plan.horizon, origins, everyone),
+        chosen=best,
+        forecasts={name: forecaster(plan.horizon) for name, forecaster in forecasters.items()},
+        fitted=fitted,
+        residuals=plan.samples.y - fitted,
+        profiles=found["profiles"],
+        model=found["model"],
+        samples=plan.samples,
+        settings={**settings, "validation": validation},
+        notes=(*notes, *found["notes"], sentence),
+        forecasters=forecasters,
+    )
+
+
+def _between(rolled: Rolled, first: int, stop: int, horizon: int) -> Rolled:
+    """The origins in [first, stop) whose whole horizon lies before `stop`."""
+    return rolled.take((rolled.origins >= first) & (rolled.origins + horizon < stop))
+
+
+def _fitted(method: AbstractRoll, plan: _Plan, first: int) -> np.ndarray:
+    """Each sample as predicted from the last origin before it; NaN before the first and beyond the horizon."""
+    parts = []
+    for record in plan.records:
+        rolled = roll(method, record, spread_origins(record, first), plan.horizon)
+        values = np.full(record.u.shape, np.nan)
+        for origin, ahead in zip(rolled.origins, rolled.ahead, strict=True):
+            stop = min(origin + 1 + plan.horizon, len(values))
+            values[origin + 1 : stop] = ahead[: stop - origin - 1]
+        parts.append(np.asarray(plan.transform.inverse(values)))
+    return np.concatenate(parts)
+
+
+# --- what was asked for -----------------------------------------------------------------------------------------------
+
+
+def _mechanism_of(model: Any, params: Any, delays: Any, samples: Samples) -> Mechanism | None:
+    columns = samples.y.shape[1]
+    if model is None or model == "neural":
+        if params:
+            raise ValueError("params without a mechanism, expected none: a neural model has no named parameters")
+        return None
+    count = len(delays) if isinstance(delays, Sequence) and not isinstance(delays, str) else delays
+    if isinstance(model, str):
+        found = named(model, columns)
+    elif isinstance(model, Mechanism):
+        found = model
+    elif callable(model):
+        given = {name: value for name, value in (params or {}).items() if not name.startswith("tau")}
+        found = of_field(model, given, 1 if count == "auto" else int(count))
+    else:
+        raise ValueError(
+            f"model is a {type(model).__name__}, expected a name, a Mechanism or a function: see the documentation"
+        )
+    if count not in ("auto", len(found.delays)):
+        raise ValueError(
+            f"delays = {delays!r}, and {found.name} has {len(found.delays)}, expected as many: pass 'auto', or another field"
+        )
+    known = [*found.delays, *(parameter.name for parameter in found.parameters)]
+    unknown = [name for name in params or {} if name not in known]
+    if unknown:
+        raise ValueError(f"params has {unknown[0]!r}, expected names of {found.name}: {', '.join(known)}")
+    _check_field(found, columns, samples.inputs)
+    return found
+
+
+def _check_field(mechanism: Mechanism, columns: int, inputs: np.ndarray | None) -> None:
+    """Calls the field once with ones: what it raises, or returns in another shape, is said before anything is compiled."""
+    state = np.ones(columns)
+    delayed = state if len(mechanism.delays) == 1 else tuple(state for _ in mechanism.delays)
+    values = {parameter.name: np.asarray(parameter.start) for parameter in mechanism.parameters}
+    more = () if inputs is None else (inputs[0],)
+    try:
+        slope = jax.eval_shape(lambda *a: mechanism.field(*a), np.asarray(0.0), state, delayed, values, *more)
+        shape = np.shape(slope)
+    except Exception as error:
+        said = str(error).split("\n")[0]
+        raise ValueError(
+            f"the field {mechanism.name} raised {type(error).__name__} ({said}), expected y' from (t, y, delayed, params"
+            f"{', inputs' if more else ''}): correct it"
+        ) from None
+    if shape != (columns,):
+        raise ValueError(
+            f"the field {mechanism.name} returned shape {shape}, expected ({columns},): one slope for each column"
+        )
+
+
+def _with_mechanism(plan: _Plan, mechanism: Mechanism, params: Any, delays: Any, bounds: Any, tell: Any) -> dict[str, Any]:
+    with jax.enable_x64(True):
+        count = len(mechanism.delays)
+        ranges = delay_ranges(plan.records, count, plan.period, bounds)
+        values = np.concatenate([plan.transform.inverse(record.u[: record.train]) for record in plan.records])
+        level = float(np.median(np.abs(values))) or 1.0
+        time = (ranges.period or 20.0 * plan.records[0].step) / (2 * math.pi)
+        starts = {parameter.name: parameter.guess(level, time) for parameter in mechanism.parameters}
+        middle = np.exp(np.log(ranges.allowed).mean(axis=1))
+        if isinstance(delays, Sequence) and not isinstance(delays, str):
+            middle = np.array([float(delay) for delay in delays])
+        starts |= {name: float(delay) for name, delay in zip(mechanism.delays, middle, strict=True)}
+        given = {
+            name: float(value[0] if isinstance(value, tuple | list) else value) for name, value in (params or {}).items()
+        }
+        guesses = (
+            [starts] if not given or all(starts[name] == given[name] for name in given) else [starts, {**starts, **given}]
+        )
+        found = fit_mechanism(mechanism, guesses, plan.records, plan.transform, ranges, tell)
+    return {
+        "kind": mechanism.name, "delays": found.delays, "parameters": found.parameters, "profiles": found.profiles,
+        "trained": found.trained, "model": found.model, "notes": found.notes, "first": found.model.past - 1, "widen": 1.0,
+        "validated": None,
+    }  # fmt: skip
+
+
+def _transform_name(given: str, mechanism: Mechanism | None) -> str:
+    return given if given != "auto" or mechanism is None else mechanism.transform
+
+
+def _training_rows(samples: Samples, holdout: float) -> np.ndarray:
+    return np.concatenate([np.arange(a, a + _train(b - a, holdout)) for _, a, b in samples.groups])
+
+
+def _train(rows: int, holdout: float) -> int:
+    return rows - max(1, round(holdout * rows))
+
+
+def _records(samples: Samples, transform: Transform, holdout: float) -> list[Record]:
+    found = []
+    for _, a, b in samples.groups:
+        t, seen = samples.t[a:b], transform.forward(samples.y[a:b])
+        inputs = None if samples.inputs is None else filled(t, samples.inputs[a:b])
+        found.append(Record(t, seen, filled(t, seen), inputs, _train(b - a, holdout)))
+    return found
+
+
+def _period_of(records: list[Record]) -> float | None:
+    """Of the longest training part, in samples of its usual step."""
+    record = max(records, key=lambda record: record.train).training()
+    even = np.arange(record.t[0], record.t[-1], record.step)
+    return dominant_period(np.stack([np.interp(even, record.t, column) for column in record.u.T], axis=1))
+
+
+def _horizon_of(horizon: int | None, records: list[Record], period: float | None) -> int:
+    room = max(len(record.t) - record.train for record in records)
+    if horizon is None:
+        return max(1, min(round(period) if period is not None else 12, room // 2))
+    if horizon > room:
+        raise ValueError(
+            f"horizon = {horizon}, and the hold-out has {room} samples, expected no more: a forecast is scored there; raise "
+            "holdout, or forecast further with the result's predict"
+        )
+    return horizon
+
+
+def _check_numbers(season, horizon, holdout, seeds, minutes) -> None:
+    count = lambda x: isinstance(x, int | np.integer) and not isinstance(x, bool) and x > 0
+    for name, value, needed in (("season", season, False), ("horizon", horizon, False), ("seeds", seeds, True)):
+        if not (count(value) or (value is None and not needed)):
+            raise ValueError(f"{name} = {value!r}, expected a positive whole number: such as 12")
+    if not 0.05 <= holdout <= 0.5:
+        raise ValueError(f"holdout = {holdout!r}, expected a share between 0.05 and 0.5: such as 0.25")
+    if minutes is not None and not minutes > 0:
+        raise ValueError(f"minutes = {minutes!r}, expected a positive number or None: such as 5")
+
+
+def _listed(bounds: Any) -> Any:
+    return None if bounds is None else np.asarray(bounds, float).tolist()

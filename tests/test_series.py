@@ -1,0 +1,208 @@
+"""Series: what is checked first, periods, baselines, scores, aliases; and one fit of a known mechanism."""
+
+import json
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lagrax.series import Mechanism, Parameter, _identify, _search, fit_series
+from lagrax.series._baselines import Autoregression, SeasonalNaive, fit_autoregression
+from lagrax.series._identify import aliases, verdict
+from lagrax.series._period import dominant_period
+from lagrax.series._record import Record
+from lagrax.series._result import Profile
+from lagrax.series._rolling import Rolled, residual_quantiles, score, truth_of
+from lagrax.series._transforms import Transform, chosen
+
+T = np.arange(60.0)
+SINE = 2 + np.sin(2 * np.pi * T / 12)
+
+
+def record(u, train=None):
+    u = np.asarray(u, float).reshape(len(u), -1)
+    return Record(np.arange(len(u)) * 1.0, u, u, None, len(u) if train is None else train)
+
+
+def hutchinson(n, seed, tau=1.0, r=1.8, dt=0.2, noise=0.05, substeps=40):
+    """Samples of y' = r y (1 − y(t − τ)) by Heun's method with steps of dt / substeps, and noise of so many deviations."""
+    h, lag, burn = dt / substeps, round(tau * substeps / dt), 100 * substeps
+    y = np.full(lag + burn + n * substeps + 1, 0.5)
+    slope = lambda value, past: r * value * (1 - past)
+    for i in range(lag, len(y) - 1):
+        first = slope(y[i], y[i - lag])
+        y[i + 1] = y[i] + h * (first + slope(y[i] + h * first, y[i + 1 - lag])) / 2
+    clean = y[lag + burn :: substeps][:n]
+    return dt * np.arange(n), clean + noise * clean.std() * np.random.default_rng(seed).standard_normal(n)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    stages = []
+    t, y = hutchinson(120, 0)
+    with pytest.MonkeyPatch.context() as patch:  # fewer of everything: the tests' machine code is not optimised
+        patch.setattr(_search, "LANES", 6)
+        patch.setattr(_identify, "REPLICATES", 18)
+        patch.setattr(_identify, "GRID", 12)
+        tell = lambda *told: stages.append(told)
+        found = fit_series(t, y, model="hutchinson", params={"tau": 2.5, "r": 0.1}, progress=tell)
+    return found, stages
+
+
+def test_a_known_mechanism_is_identified(fitted):
+    found, stages = fitted
+    (tau,) = found.delays
+    assert abs(tau.estimate - 1) < 0.03 and tau.low < tau.estimate < tau.high < 1.1 * tau.low
+    assert tau.verdict == "identified"
+    assert {estimate.name for estimate in found.parameters} == {"r", "K"}
+    assert abs(found.parameters[0].estimate - 1.8) < 0.1
+    assert {stage for stage, _, _ in stages} >= {"training", "fitting", "profile", "bootstrap"}
+
+
+def test_the_result_has_what_a_report_needs(fitted):
+    found, _ = fitted
+    assert found.kind == "hutchinson" and found.chosen in found.forecasts
+    assert found.fitted.shape == found.residuals.shape == found.samples.y.shape
+    assert np.nanstd(found.residuals) < 0.2 * found.samples.y.std()
+    horizon = found.holdout.horizon
+    assert found.forecast.quantiles.shape == (7, horizon, 1) and (np.diff(found.forecast.quantiles, axis=0) >= 0).all()
+    assert found.forecast.t[0] == pytest.approx(found.samples.t[-1] + 0.2)
+    assert all(found.holdout.scores[name].mase < found.holdout.scores["naive"].mase for name in ("model", "ar"))
+    (profile,) = found.profiles
+    assert profile.cost.min() >= 0.99 and profile.delays[np.argmin(profile.cost)] == pytest.approx(found.delays[0].estimate)
+    assert json.loads(json.dumps(found.to_json(), allow_nan=False))["delays"][0]["name"] == "tau"
+
+
+def test_forecasts_go_further_than_asked_for(fitted):
+    found, _ = fitted
+    longer = found.predict(found.holdout.horizon + 3, "ar")
+    assert longer.t.shape == (found.holdout.horizon + 3,) and np.isfinite(longer.quantiles).all()
+    with pytest.raises(ValueError, match="expected one of model"):
+        found.predict(5, "magic")
+    with pytest.raises(ValueError, match="positive number of samples"):
+        found.predict(0)
+
+
+# --- parts ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_period_of_a_cycle_that_is_no_sine():
+    wave = np.exp(3 * np.sin(2 * np.pi * np.arange(300) / 19.3)) + np.random.default_rng(0).normal(0, 1, 300)
+    assert dominant_period(wave[:, None]) == pytest.approx(19.3, rel=0.02)
+    assert dominant_period(np.arange(50.0)[:, None] ** 2 + 1e-3 * T[:50, None]) is None
+
+
+def test_an_autoregression_finds_its_coefficients():
+    rng, u = np.random.default_rng(1), np.zeros(2000)
+    for i in range(2, len(u)):
+        u[i] = 0.3 + 1.2 * u[i - 1] - 0.5 * u[i - 2] + 0.1 * rng.standard_normal()
+    found = fit_autoregression([record(u)]).coefficients[0]
+    assert np.allclose(found[:3], [0.3, 1.2, -0.5], atol=0.08) and np.all(np.abs(found[3:]) < 0.1)
+
+
+def test_forecasts_of_baselines_do_not_read_ahead():
+    u = np.random.default_rng(2).standard_normal((40, 2))
+    changed = u.copy()
+    changed[21:] = 9.0
+    for method in (SeasonalNaive(7), Autoregression(np.array([[0.1, 0.5, -0.2], [0.0, 0.9, 0.0]]))):
+        one, other = (method.ahead(record(values, 20), np.array([20]), 9) for values in (u, changed))
+        assert np.array_equal(one, other)
+    assert np.array_equal(SeasonalNaive(7).ahead(record(u), np.array([20]), 9)[0, [0, 6, 7]], u[[14, 20, 14]])
+
+
+def test_scores_count_what_they_say():
+    u = np.arange(10.0)[:, None]
+    rolled = Rolled(np.array([2, 5]), np.zeros((2, 3, 1)), truth_of(u, np.array([2, 5]), 3))
+    assert rolled.truth[:, :, 0].tolist() == [[3, 4, 5], [6, 7, 8]]
+    quantiles = np.stack([np.full((3, 1), q) for q in (-9.0, -2, -1, 0, 1, 2, 6.5)])
+    found = score(rolled, quantiles, Transform("none"), np.array([2.0]))
+    assert found.mase == pytest.approx(5.5 / 2) and found.coverage95 == pytest.approx(4 / 6)
+    assert found.rmse == pytest.approx(np.sqrt(np.mean(np.array([3, 4, 5, 6, 7, 8.0]) ** 2)))
+
+
+def test_residual_quantiles_of_normal_errors():
+    errors = np.random.default_rng(3).standard_normal((4000, 5, 1)) * np.arange(1, 6)[None, :, None]
+    found = residual_quantiles(Rolled(np.arange(4000), np.zeros_like(errors), errors))
+    assert np.allclose(found[[0, -1], 0, 0], [-1.96, 1.96], atol=0.15) and found[-1, 4, 0] == pytest.approx(9.8, rel=0.1)
+
+
+def test_aliases_and_verdicts():
+    delays = np.geomspace(1, 48, 24)
+    cost = 2 - 1.0 * np.exp(-(((delays - 14) / 3) ** 2)) - 1.2 * np.exp(-(((delays - 36) / 4) ** 2))
+    found = aliases(Profile("tau", delays, cost), 14.0, 38.0)
+    assert [alias.kind for alias in found] == ["period"] and 33 < found[0].value < 40
+    to_zero = aliases(Profile("tau", delays, np.where(delays < 2, 0.9, cost)), 14.0, 38.0)
+    assert to_zero[0].kind == "zero"
+    bounds = (2.0, 28.0)
+    assert verdict(14.0, 13.0, 15.0, bounds, found, 0.3) == "identified"
+    assert verdict(14.0, 13.0, 15.0, bounds, to_zero[:1], 0.3) == "identified"  # outside the bounds
+    assert verdict(14.0, 13.0, 15.0, (1.0, 28.0), to_zero[:1], 0.3) == "predictive only"
+    assert verdict(14.0, 6.0, 25.0, bounds, (), 0.3) == verdict(14.0, 13.0, 15.0, bounds, (), 0.95) == "predictive only"
+    assert verdict(27.9, 27.8, 28.0, bounds, (), 0.3) == "at bound"
+
+
+def test_transforms():
+    y = np.array([0.5, 2.0, 30.0])
+    for name in ("log", "sqrt", "none"):
+        way = Transform(name)
+        u = jnp.asarray(way.forward(y))
+        assert np.allclose(way.inverse(u), y)
+        assert np.allclose(way.slope(u), (way.inverse(u + 1e-6) - way.inverse(u - 1e-6)) / 2e-6, rtol=1e-5)
+    assert [chosen("auto", values).name for values in (y, y - 0.5, y - 1, np.array([1.0, 2.0]))] == [
+        "log",
+        "sqrt",
+        "none",
+        "none",
+    ]
+
+
+# --- mistakes ---------------------------------------------------------------------------------------------------------
+
+MISTAKES = {
+    "the column y is constant": dict(y=np.ones(60)),
+    "the time 3 occurs twice": dict(t=np.sort(np.append(T[:-1], 3.0))),
+    "the times go back after 5": dict(t=np.where(T == 6, 1.5, T)),
+    "got 5 samples, expected at least 12": dict(t=T[:5], y=SINE[:5]),
+    "only 1 rows have a value": dict(y=np.where(T == 0, 1.0, np.nan)),
+    "y is not an array of numbers": dict(y=["a"] * 60),
+    "row 2 has no time": dict(t=np.where(T == 2, np.nan, T)),
+    "expected one row for each time": None,
+    "expected names of hutchinson: tau, r, K": dict(model="hutchinson", params={"rr": 1.0}),
+    "expected one of nicholson": dict(model="blowfly"),
+    "describes 2 columns": dict(model="predator-prey"),
+    "expected at most a third of that": dict(model="hutchinson", delay_bounds=(1.0, 40.0)),
+    "expected 0 < low < high": dict(model="hutchinson", delay_bounds=(5.0, 3.0)),
+    r"raised KeyError \('r'\)": dict(model=lambda t, y, z, p: p["r"] * y),
+    r"returned shape \(\), expected \(1,\)": dict(model=lambda t, y, z, p: p["r"] * y[0], params={"r": 1.0}),
+    "expected low < start < high": dict(model=lambda t, y, z, p: p["r"] * y, params={"r": (1.0, 2.0, 3.0)}),
+    "has 1, expected as many": dict(model="hutchinson", delays=2),
+    "params without a mechanism": dict(params={"r": 1.0}),
+    "horizon = 0": dict(horizon=0),
+    "the hold-out has 15 samples": dict(model="hutchinson", horizon=16),
+    "holdout = 0.9": dict(holdout=0.9),
+    "transform = 'cube'": dict(transform="cube"),
+    "expected positive values": dict(transform="log", y=SINE - 2),
+}
+
+
+@pytest.mark.parametrize("sentence", [sentence for sentence, given in MISTAKES.items() if given is not None])
+def test_mistakes_are_one_sentence(sentence):
+    given = {"t": T, "y": SINE, **MISTAKES[sentence]}
+    with pytest.raises(ValueError, match=sentence) as error:
+        fit_series(given.pop("t"), given.pop("y"), **given)
+    assert "\n" not in str(error.value)
+
+
+def test_a_mechanism_of_ones_own():
+    mine = Mechanism("mine", lambda t, y, z, p: p["k"] * z, (Parameter("k"),))
+    assert mine.delays == ("tau",) and mine == mine and hash(mine) == hash(mine)
+
+
+def test_too_few_samples_for_a_network_get_a_baseline():
+    t, rng = np.arange(21.0), np.random.default_rng(0)
+    found = fit_series(t, np.exp(np.sin(t * 2 * np.pi / 10)) + 0.1 * rng.standard_normal(21), horizon=4)
+    assert (
+        found.model is None and found.chosen in ("naive", "seasonal_naive", "ar") and found.holdout.scores["model"] is None
+    )
+    assert "No neural model was fitted: the training part has 16 samples" in found.notes[0]
+    assert found.forecast.quantiles.shape == (7, 4, 1) and np.isfinite(found.forecast.quantiles).all()
