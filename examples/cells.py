@@ -83,14 +83,14 @@ def draw(solution, fixed):
     left.plot(t, jax.vmap(fixed.evaluate)(t)[0], color=GREY, lw=1.3, label="$w$, maturing for a fixed time")
     left.plot(t, w, color=BLUE, lw=2.2, label="$w$, mature cells")
     left.set(
-        title="Fewer cells mature faster", xlabel="time [days]", ylabel="mature cells [–]", xlim=(0, DAYS), ylim=(0, 3.6)
+        title="Fewer cells mature faster", xlabel="time [days]", ylabel="mature cells [–]", xlim=(0, DAYS), ylim=(0, 8)
     )
     left.legend(loc="upper right", ncols=2)
     days = left.twinx()
     days.plot(t, tau, color=ORANGE, lw=1.5)
     days.set_ylabel("maturation $τ$ [days]", color=ORANGE)
     days.spines["right"].set_visible(True)
-    days.set_ylim(0, 16)
+    days.set_ylim(0, 24)
     late = t > DAYS / 2
     for one, colour in ((fixed, GREY), (solution, BLUE)):
         now, lag = jax.vmap(one.evaluate)(t[late])
