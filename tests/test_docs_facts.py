@@ -12,6 +12,7 @@ import lagrax._lag
 import lagrax._public
 import lagrax.nn
 import lagrax.train
+from lagrax._adjoint._base import AbstractAdjoint
 from lagrax._choices import EXPERIMENTS
 from lagrax._method._read import method_of
 from lagrax._output._results import RESULTS
@@ -106,6 +107,17 @@ def test_lists_of_adjoints():
     papers = adjoints() - {"DiscreteAdjoint", "ForwardMode"}
     assert "the paper's own two adjoints" in README and len(papers) == 2
     assert {"DiscreteAdjoint", *papers} <= named(PAGES["gradients.md"])
+
+
+def test_what_contributors_are_told():
+    """The signature of an adjoint, and files and make targets that exist."""
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    arguments = ", ".join(inspect.signature(AbstractAdjoint.solve).parameters).removeprefix("self, ")
+    assert f"`solve({arguments})`" in text
+    for path in re.findall(r"`((?:tests|docs|lagrax|examples|benchmarks)/[\w/.-]+)`", text):
+        assert (ROOT / path).exists(), path
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"`make ([\w-]+)`", text + README)) <= targets
 
 
 def test_lists_of_solvers():
