@@ -82,9 +82,7 @@ def draw(solution, fixed):
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.6), width_ratios=(1.6, 1))
     left.plot(t, jax.vmap(fixed.evaluate)(t)[0], color=GREY, lw=1.3, label="$w$, maturing for a fixed time")
     left.plot(t, w, color=BLUE, lw=2.2, label="$w$, mature cells")
-    left.set(
-        title="Fewer cells mature faster", xlabel="time [days]", ylabel="mature cells [–]", xlim=(0, DAYS), ylim=(0, 8)
-    )
+    left.set(title="Fewer cells mature faster", xlabel="time [days]", ylabel="mature cells [–]", xlim=(0, DAYS), ylim=(0, 8))
     left.legend(loc="upper right", ncols=2)
     days = left.twinx()
     days.plot(t, tau, color=ORANGE, lw=1.5)
