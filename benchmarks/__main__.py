@@ -14,7 +14,7 @@ from pathlib import Path
 
 import jax
 
-from . import machine, table
+from . import dispatch, machine, table
 from .compare import COMPARISONS
 from .row import Row
 
@@ -30,6 +30,7 @@ def main() -> None:
     # All the peers run on the CPU, which JAX sees as one device unless told otherwise; all programs but one use the first.
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
+    dispatch.at_once()
     # Compile times are of a compiler that has not seen the program before.
     jax.config.update("jax_enable_compilation_cache", False)
     rows = [row.as_json() for row in _measure(names, QUICK if options.quick else REPETITIONS)]

@@ -1,6 +1,6 @@
 """Delays that move: one equation against JiTCDDE, and what a staged step and its gradient cost."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import diffrax as dfx
@@ -10,6 +10,7 @@ import numpy as np
 
 import lagrax as lx
 
+from .. import dispatch
 from .. import mackey_glass as mg
 from ..precision import double_precision
 from ..row import AtMost, Faster, Row, Side
@@ -51,25 +52,34 @@ def _pantograph(parameters: Any, tolerance: float = TOLERANCE) -> dfx.Solution:
     return _solve(lx.DelayTerm(a, lx.At(lambda t, y, p: p[2] * t)), 2.0, 1.0, parameters, tolerance)
 
 
+def state_dependent(tolerance: float) -> Callable[[], Any]:
+    """The solve that is compared, compiled: (y(6), the steps it took)."""
+
+    def solve(parameters):
+        solution = _state(parameters, tolerance)
+        return solution.ys[0], solution.stats["num_steps"]
+
+    compiled, parameters = jax.jit(solve), jnp.array([1.0, 1.0, 0.25])
+    return lambda: compiled(parameters)
+
+
 def _against_jitcdde(ours: float, theirs: float, repetitions: int) -> Row:
     from .. import with_jitcdde
 
-    peer = with_jitcdde.StateDependent(theirs)
-    compiled = jax.jit(lambda p: _state(p, ours).ys[0])
-    parameters = jnp.array([1.0, 1.0, 0.25])
-    solve = lambda: compiled(parameters)
+    peer, solve = with_jitcdde.StateDependent(theirs), state_dependent(ours)
     times = interleave({"lagrax": solve, "JiTCDDE": lambda: peer(T1)}, repetitions)
     return Row(
         name="moving",
         what=f"state-dependent delay to t = 6, at {ours:g}",
         peer="JiTCDDE",
         target=Faster(3),
-        lagrax=Side(times["lagrax"], abs(float(solve()) - EXACT)),
+        lagrax=Side(times["lagrax"], abs(float(solve()[0]) - EXACT)),
         other=Side(times["JiTCDDE"], abs(peer(T1) - EXACT)),
         quantity="y(6)",
         note="y′ = −y(t − 1 − y²/4). JiTCDDE has the tolerance at which its error is about that of lagrax, "
-        f"{theirs:g}: it does not look for the breakpoints of such a delay.",
-        extra={"lagrax steps": int(_state(parameters, ours).stats["num_steps"])},
+        f"{theirs:g}: it does not look for the breakpoints of such a delay. "
+        + dispatch.by_default("compare.moving:state_dependent", ours),
+        extra={"lagrax steps": int(solve()[1])},
     )
 
 
