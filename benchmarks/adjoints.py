@@ -26,7 +26,7 @@ LENGTHS = (1, 2, 4, 8)
 MAX_STEPS = 1024
 
 
-class Problem(NamedTuple):
+class Equation(NamedTuple):
     """A delay equation to be fitted: its field, delay, history, parameters and how often it is observed."""
 
     name: str
@@ -37,25 +37,25 @@ class Problem(NamedTuple):
     spacing: float
 
 
-def problems() -> list[Problem]:
+def problems() -> list[Equation]:
     random = np.random.default_rng(0)
     weights = tuple(jnp.asarray(random.normal(size=shape) / np.sqrt(shape[1])) for shape in ((10, 2), (2, 10)))
     batch = jnp.linspace(0.2, 1.4, 100)
     glass = lambda t, y, z, a: a[0] * z / (1 + z**9.65) - a[1] * y
     return [
-        Problem("spiral", lambda t, y, z, w: w[1] @ jnp.tanh(w[0] @ (y + z)), 0.5, jnp.array([0.0, 1.0]), weights, 0.1),
-        Problem("population", lambda t, y, z, r: r * y * (1 - z), 1.0, batch, jnp.array(1.8), 0.05),
-        Problem("Mackey–Glass", glass, 1.0, batch, (jnp.array(4.0), jnp.array(2.0)), 0.05),
+        Equation("spiral", lambda t, y, z, w: w[1] @ jnp.tanh(w[0] @ (y + z)), 0.5, jnp.array([0.0, 1.0]), weights, 0.1),
+        Equation("population", lambda t, y, z, r: r * y * (1 - z), 1.0, batch, jnp.array(1.8), 0.05),
+        Equation("Mackey–Glass", glass, 1.0, batch, (jnp.array(4.0), jnp.array(2.0)), 0.05),
     ]
 
 
-def stiff(rate: float) -> Problem:
+def stiff(rate: float) -> Equation:
     """y' = -rate y + z: harmless forwards, and growing as exp(rate t) when recomputed backwards."""
     field = lambda t, y, z, a: -a[0] * y + a[1] * jnp.cos(z)
-    return Problem(f"decay at rate {rate:g}", field, 1.0, jnp.array([1.0]), (jnp.array(rate), jnp.array(1.0)), 0.25)
+    return Equation(f"decay at rate {rate:g}", field, 1.0, jnp.array([1.0]), (jnp.array(rate), jnp.array(1.0)), 0.25)
 
 
-def fit_loss(problem: Problem, length: int, adjoint: Any, tolerance: float, max_steps: int = MAX_STEPS):
+def fit_loss(problem: Equation, length: int, adjoint: Any, tolerance: float, max_steps: int = MAX_STEPS):
     """args -> (the loss, the `stats` of its solve)."""
     t1 = length * problem.delay
     ts = jnp.linspace(0, t1, 1 + round(t1 / problem.spacing))
@@ -81,7 +81,7 @@ def fit_loss(problem: Problem, length: int, adjoint: Any, tolerance: float, max_
     return loss
 
 
-def measure(problem: Problem, length: int, repetitions: int) -> list[dict[str, Any]]:
+def measure(problem: Equation, length: int, repetitions: int) -> list[dict[str, Any]]:
     """One row per adjoint."""
     tight = fit_loss(problem, length, lx.DiscreteAdjoint(), REFERENCE, 16 * MAX_STEPS)
     exact, _ = jax.jit(jax.grad(tight, has_aux=True))(problem.args)

@@ -5,6 +5,8 @@ it (`_method`). Only this file knows that. Which row a lookup reads is decided o
 an integer; looking up is then reading that row and Horner's rule, differentiable in the rows and the times.
 """
 
+from typing import Any
+
 import equinox as eqx
 import jax.numpy as jnp
 from jax import lax
@@ -58,7 +60,7 @@ class Past(eqx.Module):
 
     def state(self, t: Float[Array, "*batch"], left: bool, like: Inexact[Array, " d"]) -> Inexact[Array, "*batch d"]:
         """The solution at times from t0 on, in the shape and dtype of one state `like` it."""
-        return evaluate(*split_rows(self.rows[self.holding(t, left)]), t, like.dtype, like.size)
+        return state_at(self.rows[self.holding(t, left)], t, like)
 
 
 def empty_past(size: int, method: Method, problem: Problem, spare: int = 0) -> Past:
@@ -117,6 +119,11 @@ def join_rows(intervals: Float[Array, "*batch 2"], coefficients: Inexact[Array, 
 def write_interval(rows: Inexact[Array, "rows row"], number: Int[Array, ""], interval: Float[Array, " 2"]):
     """The rows with another interval in one of them."""
     return lax.dynamic_update_slice(rows, interval.astype(rows.dtype)[None], (number, jnp.zeros_like(number)))
+
+
+def state_at(row: Inexact[Array, "*batch row"], t: Float[Array, "*batch"], like: Inexact[Array, " d"]) -> Any:
+    """The state at time t by the polynomial of a row, of the size and precision of `like`."""
+    return evaluate(*split_rows(row), t, like.dtype, like.size)
 
 
 def evaluate(intervals: Float[Array, "*batch 2"], coefficients, t: Float[Array, "*batch"], y_dtype, d: int):

@@ -52,10 +52,10 @@ def _solve(variables: Problem, constants: Problem, setup: Setup) -> Trajectory:
 
 
 def _solution(problem: Problem, setup: Setup) -> Trajectory:
-    return _handed_over(integrate(problem, setup), setup)
+    return _readable(integrate(problem, setup), setup)
 
 
-def _handed_over(trajectory: Trajectory, setup: Setup) -> Trajectory:
+def _readable(trajectory: Trajectory, setup: Setup) -> Trajectory:
     """What others than the backward pass may read."""
     read = trajectory if setup.keep.steps else dataclasses.replace(trajectory, past=None, sources=None)
     return dataclasses.replace(read, record=None)
@@ -67,7 +67,7 @@ def _solve_fwd(perturbed, variables, constants, setup):
     problem = eqx.combine(variables, constants)
     check_fits(problem, recording, jnp.zeros(0), gradient=True)
     trajectory = in_one_kernel(integrate, problem, recording)
-    return once_only(_handed_over(trajectory, setup)), trajectory
+    return once_only(_readable(trajectory, setup)), trajectory
 
 
 @_solve.def_bwd

@@ -11,7 +11,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, PyTree
 
 from .._called import users_own
-from .._past import evaluate, row_start, split_rows
+from .._past import row_start, state_at
 from .._xla._closure import with_closure
 from ._results import RESULTS
 from ._root import Bracket, find_root
@@ -69,7 +69,7 @@ def locate_event(event: dfx.Event, problem, args, trajectory):
         return t_end, y_end, result
     row = trajectory.past.rows[jnp.maximum(trajectory.count - 1, 0)]
     lower, upper = row_start(row), t_end
-    state = lambda t: evaluate(*split_rows(row), t, problem.y0.dtype, problem.y0.size)
+    state = lambda t: state_at(row, t, problem.y0)
     mask = jax.tree.leaves(trajectory.event_mask)
 
     def condition(t):

@@ -12,7 +12,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Inexact, Int
 
-from .._past import evaluate, split_rows
+from .._past import split_rows, state_at
 from .._problem import Problem
 from .._xla._buffer import read
 from .._xla._compat import unvmap_any
@@ -71,7 +71,7 @@ def first_crossing(problem: Problem, view: View, row: Inexact[Array, " row"], sl
     def looked_up(theta):
         # Behind a jump at its start, not behind one at its end.
         time = inside(jnp.maximum(t + theta * (t_end - t), just_after(t)), t, t_end)
-        return problem.looked_up(time, evaluate(*split_rows(row), time, problem.y0.dtype, problem.y0.size))
+        return problem.looked_up(time, state_at(row, time, problem.y0))
 
     def beyond(times: Float[Array, " n"]) -> Float[Array, " pairs"]:
         """How far above and below their pieces the lags look."""
@@ -195,5 +195,5 @@ def landing_time(problem: Problem, row: Inexact[Array, " row"], theta, lag: Int[
 
 def miss_at(problem: Problem, row: Inexact[Array, " row"], time, lag: Int[Array, ""], source_time) -> Float[Array, ""]:
     """`α(t, p(t)) - ξ`, zero at the breakpoint."""
-    state = evaluate(*split_rows(row), time, problem.y0.dtype, problem.y0.size)
+    state = state_at(row, time, problem.y0)
     return read(problem.looked_up(time, state), lag) - source_time

@@ -21,7 +21,7 @@ from jaxtyping import Array, Bool, Float, Inexact, Int, PyTree
 from .._control import SNAP, Events, first_events, first_result, first_step, judge, kick, shortest_step, watch
 from .._method._step import Step
 from .._output._results import RESULTS
-from .._past import Past, empty_past, evaluate, row_start, split_rows
+from .._past import Past, empty_past, row_start, split_rows, state_at
 from .._planned._breakpoints import declared_level, deepest_level
 from .._problem import Problem
 from .._setup import Setup
@@ -339,7 +339,7 @@ def _left_at(lands, crossing: Crossing, sweep: Sweep, sources: Sources, t_end, p
         lower, upper = sources.bounds()
         source_time = jnp.where(crossing.up, read(upper, crossing.lag), read(lower, crossing.lag))
         t = landing_time(problem, sweep.row, crossing.theta, crossing.lag, source_time)
-        y = evaluate(*split_rows(sweep.row), t, problem.y0.dtype, problem.y0.size)
+        y = state_at(sweep.row, t, problem.y0)
         return jnp.where(lands, t, t_end), jnp.where(lands, y, sweep.y_end)
 
     return lax.cond(unvmap_any(lands), landed, lambda: (t_end, sweep.y_end))

@@ -15,7 +15,7 @@ from jax import lax
 from jaxtyping import Array, Float, Inexact, Int
 
 from .._distributed._sum import Sum, gauss_rule
-from .._past import INITIAL_FUNCTION, evaluate, row_start, split_rows
+from .._past import INITIAL_FUNCTION, row_start, state_at
 from .._problem import Problem
 from .._xla._buffer import read, write
 from .._xla._compat import unvmap_any, unvmap_max
@@ -88,7 +88,7 @@ def _share(problem: Problem, row, start, end, r, t, links: Int[Array, " n"], ord
 
 
 def _states(problem: Problem, row) -> Callable:
-    at = lambda u: problem.state(evaluate(*split_rows(row), u, problem.y0.dtype, problem.y0.size))
+    at = lambda u: problem.state(state_at(row, u, problem.y0))
     return jax.vmap(at)
 
 

@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float, Inexact, Int
 
 from .._method import combine, node_times
 from .._method._step import implicit_step, output_error
-from .._past import INITIAL_FUNCTION, evaluate, make_row, split_rows
+from .._past import INITIAL_FUNCTION, make_row, split_rows, state_at
 from .._problem import Problem
 from .._setup import Setup
 from .._xla._buffer import read
@@ -190,7 +190,7 @@ def _implicit_stages(problem: Problem, setup: Setup, start: Start, t_end, look: 
     see = lambda t, time, y: look(stage_at(t), time, y, start.guesses)[0]
     step = implicit_step(setup.solver, method, problem, start.t, t_end, start.y, start.slope, see)
     row = make_row(method, start.t, t_end, start.y, step.increments, dtype)
-    state = lambda t: evaluate(*split_rows(row), t, start.y.dtype, start.y.size)
+    state = lambda t: state_at(row, t, start.y)
     links = [start.links]
     for stage, c in enumerate(method.c[1:], start=1):
         time = start.t + c * (t_end - start.t)

@@ -22,7 +22,7 @@ from jaxtyping import Array, Float, Inexact, Int
 
 from .._method import node_times
 from .._output._results import failed
-from .._past import add_rows, evaluate, row_end, row_start, row_state, split_rows
+from .._past import add_rows, row_end, row_start, row_state, state_at
 from .._problem import Problem
 from .._setup import Setup
 from .._trajectory import DECLARED, END, Cotangents, Trajectory, add_to, declared_jump, spoil
@@ -123,7 +123,7 @@ def _step_back(i: Int[Array, ""], bars: Bars, active, trajectory: Trajectory, va
 
     def leave(row, time, source_time, variables):
         problem = eqx.combine(variables, constants)
-        state = evaluate(*split_rows(row), time, problem.y0.dtype, problem.y0.size)
+        state = state_at(row, time, problem.y0)
         return state, miss_at(problem, row, time, lag, source_time)
 
     _, transpose_leaving = jax.vjp(leave, row, left_at, read(sources.times, parent), variables)
