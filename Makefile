@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo example gallery test test-all lint bench docs serve clean
+.PHONY: demo example gallery test test-all lint bench docs serve matrix release clean
 
 demo: .venv/train  ## the paper's spiral, trained and reported, in about a minute; results in runs/
 	$(BIN)/lagrax reproduce spiral
@@ -34,6 +34,12 @@ docs: .venv/docs  ## the site, in site/
 serve: .venv/docs
 	$(BIN)/mkdocs serve
 
+matrix:  ## the quick tests with the Pythons at hand, and the oldest and newest packages; environments in .matrix/
+	$(PYTHON) scripts/matrix.py
+
+release: lint test docs  ## all checks, then the wheel and the sdist, tried in new environments; dist/
+	$(BIN)/python scripts/release.py
+
 # One marker per extra: `make test` installs the development tools once, and again when pyproject.toml changes.
 .venv/%: pyproject.toml | .venv/bin/python
 	@echo "Installing lagrax[$*] into .venv …"
@@ -50,4 +56,4 @@ serve: .venv/docs
 	$(PYTHON) -m venv .venv
 
 clean:
-	rm -rf .venv .venv-tvboptim site out runs build dist .cache .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf .venv .venv-tvboptim .matrix site out runs build dist .cache .pytest_cache .ruff_cache .mypy_cache .hypothesis

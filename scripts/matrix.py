@@ -1,7 +1,7 @@
 """The quick tests with every Python at hand, and with the oldest and the newest packages that pyproject.toml allows.
 
 `make matrix`, or `python scripts/matrix.py 3.11-oldest 3.13-newest` for some of it. Environments are kept in `.matrix/`, and
-made anew when pyproject.toml has changed. Ends with a table and 1 if anything failed; a Python that is missing is left out.
+made anew when what is needed has changed. Ends with a table and 1 if anything failed; a Python that is missing is left out.
 """
 
 import hashlib
@@ -48,8 +48,9 @@ def interpreter(python: str) -> str | None:
 
 def environment(cell: str, path: str) -> Path:
     """The Python of an environment with lagrax and what tests need, made if it is not there as pyproject.toml has it."""
-    content = (ROOT / "pyproject.toml").read_bytes()
-    folder, wanted = FOLDER / cell, hashlib.sha256(content).hexdigest()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    needs = repr((project["dependencies"], project["optional-dependencies"]["dev"], oldest(project)))
+    folder, wanted = FOLDER / cell, hashlib.sha256(needs.encode()).hexdigest()
     python, stamp = folder / "bin" / "python", folder / "made-of"
     if not stamp.exists() or stamp.read_text() != wanted:
         print(f"{cell}: installing …", flush=True)
@@ -58,7 +59,7 @@ def environment(cell: str, path: str) -> Path:
         options = []
         if cell.endswith("-oldest"):
             bounds = folder / "oldest.txt"
-            bounds.write_text("\n".join(oldest(tomllib.loads(content.decode())["project"])) + "\n")
+            bounds.write_text("\n".join(oldest(project)) + "\n")
             options = ["--constraint", bounds]
         install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *options]
         subprocess.run([*install, "--editable", f"{ROOT}[dev]"], check=True)
