@@ -296,6 +296,12 @@ def check_steps(solver: dfx.AbstractSolver, controller: dfx.AbstractStepSizeCont
     step = None if dt0 is None else concrete(dt0)
     if step is not None and not step > 0:
         raise ValueError(f"dt0 = {dt0}, expected a positive step: time runs forwards")
+    given = [concrete(getattr(controller, name, 1.0)) for name in ("rtol", "atol")]
+    if all(value is not None for value in given) and not (min(given) >= 0 and max(given) > 0):
+        raise ValueError(
+            f"{type(controller).__name__} has rtol = {given[0]} and atol = {given[1]}, expected tolerances of which none is "
+            "negative and one is positive: pass such as rtol=1e-3, atol=1e-6"
+        )
     if adaptive and method.b_error is None:
         raise ValueError(
             f"{type(solver).__name__} has no error estimate, expected one for adaptive steps: pass dt0 and "

@@ -106,6 +106,10 @@ STATIC = {
     "diffrax's adjoint": (dict(adjoint=dfx.DirectAdjoint()), "adjoint is a DirectAdjoint, expected an instance of Abstract"),
     "class of a solver": (dict(solver=dfx.Tsit5), r"solver is the class Tsit5, .* make an instance, Tsit5\(\)"),
     "no saveat": (dict(saveat=None), "saveat is a NoneType, expected an instance of SaveAt"),
+    "no tolerance": (
+        dict(stepsize_controller=dfx.PIDController(rtol=0.0, atol=0.0)),
+        r"PIDController has rtol = 0.0 and atol = 0.0, expected tolerances of which .* one is positive",
+    ),
     "controller": (dict(stepsize_controller=1e-3), "stepsize_controller is a float, expected an instance of"),
 }
 

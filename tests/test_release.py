@@ -1,14 +1,18 @@
 """What a release needs: one version everywhere, bounds that are tried as they are written, models of earlier versions."""
 
+import os
 import pathlib
 import re
 import runpy
+import subprocess
+import sys
 import tomllib
 
 import diffrax as dfx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import lagrax
 import lagrax.nn as lxn
@@ -47,3 +51,12 @@ def test_a_model_of_version_0_1_0():
     assert arrays["half"].dtype == jnp.bfloat16 and arrays["empty"].shape == (2, 0) and arrays["weak"].weak_type
     assert np.array_equal(arrays["turned"], np.arange(6.0).reshape(2, 3).T)
     assert jnp.array_equal(jax.random.key_data(arrays["key"]), jax.random.key_data(jax.random.key(3)))
+
+
+@pytest.mark.parametrize("words, code, said", [(["list"], 0, "SVHN"), (["reproduce", "images"], 1, "lagrax[images]")])
+def test_without_the_packages_of_an_extra(words, code, said, tmp_path):
+    """What cannot be run can still be described."""
+    program = f"import sys; sys.modules['sklearn'] = None; from lagrax.cli import main; sys.exit(main({words!r}))"
+    environ = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=environ, capture_output=True, text=True)
+    assert done.returncode == code and said in done.stdout + done.stderr and not list(tmp_path.iterdir())

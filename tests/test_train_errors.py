@@ -1,5 +1,7 @@
 """Every mistake gets one sentence: what was given, what was expected, what to do."""
 
+import inspect
+
 import jax.numpy as jnp
 import jax.random as jr
 import optax
@@ -123,3 +125,16 @@ def test_resuming_another_run(tmp_path, options, match):
     given = options | ({"loss": simple} if "model" in options else {})
     with pytest.raises(CheckpointError, match=match):
         run(**({"iterations": 5} | given), folder=tmp_path, resume=True)
+
+
+@pytest.mark.parametrize(
+    "optimizer, key, match",
+    [
+        (optax.adam, jr.key(0), r"optimizer is adam, expected an Optax optimiser: pass such as optax.adam\(1e-3\)"),
+        (optimizer, 0, r"key is 0, expected a random key: pass such as jax.random.key\(0\)"),
+    ],
+)
+def test_no_optimiser_and_no_key(optimizer, key, match):
+    untyped = inspect.unwrap(fit)  # as users call it: here in the tests types are checked before
+    with pytest.raises(ValueError, match=match):
+        untyped(Line(jr.key(0)), loss, data(), optimizer, 3, key=key, progress=False)

@@ -50,6 +50,7 @@ class Configuration:
         if type(self.seeds) is not int or not 1 <= self.seeds <= _MOST_SEEDS:
             raise UsageError(f"seeds = {self.seeds}, expected at least 1 and at most {_MOST_SEEDS}")
         _check_tolerance(self.tolerance, self.experiment)
+        self.numbers.check_installed()
 
     def to_json(self) -> dict[str, Any]:
         """What stands in config.json."""

@@ -43,6 +43,10 @@ class Numbers:
     def check(self) -> None:
         """Raises a `UsageError` for numbers that do not go together."""
 
+    def check_installed(self) -> None:
+        """Raises a `UserError` if a package that a run with these numbers needs is missing. Asked before a run, not where
+        an experiment is only described."""
+
     @classmethod
     def names(cls) -> list[str]:
         return [field.name for field in dataclasses.fields(cls)]

@@ -56,6 +56,15 @@ def check_loss(loss: Any) -> None:
         ) from None
 
 
+def check_optimizer(optimizer: Any, key: Any) -> None:
+    """Raises for what is no optimiser, as `optax.adam` without its arguments, and for what is no random key."""
+    if not (callable(getattr(optimizer, "init", None)) and callable(getattr(optimizer, "update", None))):
+        given = getattr(optimizer, "__name__", type(optimizer).__name__)
+        raise ValueError(f"optimizer is {given}, expected an Optax optimiser: pass such as optax.adam(1e-3)")
+    if not eqx.is_array(key):
+        raise ValueError(f"key is {key!r}, expected a random key: pass such as jax.random.key(0)")
+
+
 def _is_count(x: Any) -> bool:
     return isinstance(x, int) and not isinstance(x, bool) and x > 0
 

@@ -12,7 +12,7 @@ import optax
 from jaxtyping import Array, PyTree
 
 from ._agree import Processes
-from ._arguments import check_counts, check_evaluation, check_loss
+from ._arguments import check_counts, check_evaluation, check_loss, check_optimizer
 from ._checkpoint import METRICS, checksum, prepared
 from ._devices import mesh_of
 from ._evaluate import Evaluations
@@ -102,6 +102,7 @@ def fit(
             check_counts(iterations, batch_size, checkpoint_every, snapshots, evaluate_every, chunk, until, folder, resume)
             check_evaluation(evaluate, evaluate_every)
             check_loss(loss)
+            check_optimizer(optimizer, key)
             if folder is not None and processes.writes:
                 held.enter_context(prepared(os.fspath(folder), resume))
             evaluations = Evaluations(evaluate, evaluate_every)

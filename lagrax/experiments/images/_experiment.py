@@ -43,6 +43,9 @@ class ImagesNumbers(Numbers):
     def check(self) -> None:
         """Raises for names that do not exist."""
         models.chosen(self.models)
+        models.datasets(self.dataset)
+
+    def check_installed(self) -> None:
         if "digits" in models.datasets(self.dataset) and importlib.util.find_spec("sklearn") is None:
             raise UserError("images needs scikit-learn for its digits, which is not installed: pip install 'lagrax[images]'")
 
