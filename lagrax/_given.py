@@ -6,10 +6,14 @@ import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PyTree
+import numpy as np
+from jaxtyping import Array, Float, Int, PyTree
 
 from ._called import check_arguments, users_own
 from ._check import check_same_state, check_state
+
+KEPT_KINKS = 32
+"""How many kinks a dense solution hands on to a solve that continues it, besides jumps."""
 
 
 def with_arrays(tree: PyTree) -> PyTree:
@@ -54,11 +58,23 @@ def known_until(history: Any, dtype) -> Float[Array, ""]:
     return end + 8 * jnp.finfo(dtype).eps * jnp.abs(end)
 
 
-def declared(jump_ts: Any, history: Any) -> list[Any]:
-    """The jumps that were declared, and the kinks that a solution to be continued brings along."""
-    given = [] if jump_ts is None else jump_ts
+def declared(jump_ts: Any, history: Any, dtype) -> tuple[Float[Array, " jumps"], Int[Array, " jumps"] | None]:
+    """(The jumps that were declared and the kinks that a solution to be continued brings along, in order; how rough it is at
+    each of them, if that is known)."""
+    given = jnp.asarray([] if jump_ts is None else jump_ts, dtype).reshape(-1)
+    if not isinstance(history, dfx.Solution):
+        return jnp.sort(given), None
+    dense: Any = history.interpolation
+    times = jnp.append(given, jnp.asarray(dense.kinks, dtype))
+    order = jnp.argsort(times)
+    return times[order], jnp.append(jnp.full(given.size, -1, jnp.int32), dense.levels)[order]
+
+
+def kept_kinks(history: Any, y0_given: bool, jumps: PyTree) -> int:
+    """How many kinks a solution hands on: all jumps, those of what it continues too, leave room for `KEPT_KINKS`."""
     dense: Any = history.interpolation if isinstance(history, dfx.Solution) else None
-    return [given] if dense is None else [given, dense.kinks]
+    inherited = KEPT_KINKS if dense is None else dense.kinks.size
+    return inherited + int(y0_given) + sum(np.size(ts) for ts in jax.tree.leaves(jumps))
 
 
 def time_dtype(y: PyTree, *times: Any):

@@ -1,5 +1,6 @@
 """Impulses: the state kicked at known times, y⁺ = fn(t, y⁻, args)."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ._called import check_arguments, users_own
 from ._check import check_same_state, concrete
+from ._problem import Problem
 from ._xla._buffer import read
 from ._xla._closure import with_closure
 
@@ -96,8 +98,9 @@ def _arguments(impulses: Impulses) -> str:
     return "t, y, args" if impulses.values is None else "t, y, value, args"
 
 
-def make_kicks(impulses: Impulses, plain: Float[Array, " jumps"], t0, state: PyTree, args: PyTree) -> tuple[Any, Kicks]:
-    """(All declared jumps in order, the `plain` ones and the kicks; the kicks among them)."""
+def with_kicks(problem: Problem, impulses: Impulses, state: PyTree) -> Problem:
+    """The problem with kicks among its declared jumps."""
+    plain, t0, args = problem.jump_ts, problem.t0, problem.args
     ts = jnp.asarray(impulses.ts, plain.dtype)
     values = jax.tree.map(jnp.asarray, impulses.values)
     given = impulses.fn
@@ -108,7 +111,11 @@ def make_kicks(impulses: Impulses, plain: Float[Array, " jumps"], t0, state: PyT
     # (A stable sort: at one time a jump of the field comes first, then the kicks in their order.)
     order = jnp.argsort(times).astype(jnp.int32)
     numbers = jnp.where(order < len(plain), -1, order - len(plain))
-    return times[order], Kicks(numbers, with_closure(fn, t0, state, value, args), values)
+    kicks = Kicks(numbers, with_closure(fn, t0, state, value, args), values)
+    known = problem.roughness
+    # (Kicks are not before t0, where this is of interest.)
+    roughness = None if known is None else jnp.append(known, jnp.zeros(len(ts), jnp.int32))[order]
+    return dataclasses.replace(problem, jump_ts=times[order], kicks=kicks, roughness=roughness)
 
 
 def _check_kick(fn: Callable, t: Any, state: PyTree, value: PyTree, args: PyTree) -> None:

@@ -14,7 +14,7 @@ from ._call import Call
 from ._check import check_history_slope, check_lag_value, check_vector_field
 from ._distributed import Given, with_integrals
 from ._given import declared, history_function, known_until, time_dtype
-from ._impulses import make_kicks
+from ._impulses import with_kicks
 from ._lag import AbstractLag, are_planned, is_lag
 from ._network._network import network_of
 from ._output._event import convert_events
@@ -58,7 +58,7 @@ def _make_problem(call: Call) -> Problem:
     dtype = time_dtype(call.state, call.t0, call.t1, call.dt0, *delays)
     time = lambda t: jnp.asarray(t, dtype)
     t0, args = time(call.t0), call.args
-    jump_ts = jnp.sort(jnp.concatenate([time(ts).reshape(-1) for ts in declared(call.jump_ts, call.history)]))
+    jump_ts, roughness = declared(call.jump_ts, call.history, dtype)
     past = history_function(call.history)
     given = Given(call.term.delays, call.state, call.history, past, jump_ts, t0, args, call.solver, call.controller)
     state, history, sums, sound = with_integrals(call.term.vector_field, given)
@@ -85,7 +85,9 @@ def _make_problem(call: Call) -> Problem:
         history_end=lax.stop_gradient(known_until(call.history, dtype)),
         unravel=unravel,
         delay_structure=structure,
-        may_jump=call.y0_given or past is not None,
+        # (A solution that is continued without a y0 goes on where it was.)
+        may_jump=call.y0_given or (past is not None and not isinstance(call.history, dfx.Solution)),
+        roughness=roughness,
         lags=() if planned else tuple(lags if network is not None else _converted(call.term, t0, call.state, args)),
         network=network,
         sums=sums,
@@ -98,8 +100,7 @@ def _make_problem(call: Call) -> Problem:
         raise ValueError(
             "got impulses with a large array of delays (Each), expected few or single delays: use fewer elements"
         )
-    jump_ts, kicks = make_kicks(call.impulses, problem.jump_ts, t0, call.state, args)
-    return dataclasses.replace(problem, jump_ts=jump_ts, kicks=kicks)
+    return with_kicks(problem, call.impulses, call.state)
 
 
 def _with_output(problem: Problem, call: Call) -> Problem:

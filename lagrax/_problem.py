@@ -38,6 +38,9 @@ class Problem(eqx.Module):
     delay_structure: PyTreeDef = eqx.field(static=True)
     may_jump: bool = eqx.field(static=True)
     """Whether the solution may be discontinuous at t0: y0 was given, or the history is a function."""
+    roughness: Int[Array, " jumps"] | None = None
+    """How rough the history is at `jump_ts`, in levels of `_planned/_breakpoints.py`, if a solution that is continued knows;
+    else it may jump at each of them."""
     impulsive: bool = eqx.field(static=True, default=False)
     """Whether what a delay looks back at may itself be discontinuous at `jump_ts` after t0, not only its derivative."""
     lags: tuple[AbstractLag, ...] = ()

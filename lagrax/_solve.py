@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Inexact, PyTree
 
 from ._adjoint import AbstractAdjoint, DiscreteAdjoint, ForwardMode
 from ._call import Call, checked_call
+from ._given import kept_kinks
 from ._impulses import Impulses
 from ._layout import laid_out, observed_times
 from ._output._dense import DenseSolution
@@ -22,9 +23,6 @@ from ._setup import Setup
 from ._term import DelayTerm
 from ._trajectory import Trajectory
 from ._xla._compiled import compiled
-
-KEPT_KINKS = 32
-"""How many kinks a dense solution hands on to a solve that continues it, besides the jumps declared for it."""
 
 
 def ddesolve(
@@ -144,11 +142,10 @@ def _finish(
         ts, ys = save(saveat, trajectory, observed, (t_final, y_final), problem, args, setup.max_steps)
     dense: Any = None
     if saveat.dense:
-        given = (call.jump_ts, None if call.impulses is None else call.impulses.ts)
-        declared = sum(np.size(leaf) for leaf in jax.tree.leaves(given))
-        kinks = trajectory.sources.kinks(problem, t_final, KEPT_KINKS + declared)
+        jumps = (call.jump_ts, None if call.impulses is None else call.impulses.ts)
+        kinks, levels = trajectory.sources.kinks(problem, t_final, kept_kinks(call.history, call.y0_given, jumps))
         past: Any = trajectory.past
-        dense = DenseSolution(past, problem, kinks, t_final)
+        dense = DenseSolution(past, problem, kinks, levels, t_final)
     stats = {
         "num_steps": trajectory.attempts,
         "num_accepted_steps": trajectory.count,

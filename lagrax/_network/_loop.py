@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Inexact, Int, PyTree
 from .._control import SNAP, Events, first_events, first_result, first_step, judge, shortest_step, watch
 from .._method._step import start_slope
 from .._output._results import RESULTS
-from .._planned._breakpoints import KINK, roughest
+from .._planned._breakpoints import JUMP, KINK, roughest
 from .._problem import Problem
 from .._setup import Setup
 from .._trajectory import DECLARED, END, FROZEN, Trajectory
@@ -41,10 +41,14 @@ class Sources(eqx.Module):
 
     times: Float[Array, " sources"]
 
-    def kinks(self, problem: Problem, t_end: Float[Array, ""], most: int) -> Float[Array, " most"]:
-        """Those that a solve which continues this one may look back at."""
-        moving = jnp.append(problem.jump_ts, problem.t0)
-        return roughest(self.times, jnp.full(self.times.size, KINK, jnp.int32), moving, (-jnp.inf, t_end), most)
+    def kinks(
+        self, problem: Problem, t_end: Float[Array, ""], most: int
+    ) -> tuple[Float[Array, " most"], Int[Array, " most"]]:
+        """Those that a solve which continues this one may look back at, and their levels."""
+        jumps = problem.jump_ts
+        before = jnp.full(jumps.size, JUMP, jnp.int32) if problem.roughness is None else problem.roughness
+        levels = jnp.append(jnp.where(jumps < problem.t0, before, KINK), jnp.int32(JUMP if problem.may_jump else KINK))
+        return roughest(self.times, levels, jnp.append(jumps, problem.t0), (-jnp.inf, t_end), most)
 
 
 class Carry(eqx.Module):

@@ -4,7 +4,7 @@ import diffrax as dfx
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Float, Inexact, PyTree
+from jaxtyping import Array, Float, Inexact, Int, PyTree
 
 from .._past import Past
 from .._problem import Problem
@@ -22,6 +22,8 @@ class DenseSolution(dfx.AbstractPath):
     problem: Problem
     kinks: Float[Array, " kinks"]
     """Times at which it, or a derivative of low order, jumps; those a solve that continues it may look back at."""
+    levels: Int[Array, " kinks"]
+    """Which derivative it is that jumps there, as `_planned/_breakpoints.py` counts."""
     t_end: Float[Array, ""]
 
     @property

@@ -54,9 +54,11 @@ class Sources(eqx.Module):
     """With impulses, the first row after each source: kicks at one time have steps of length zero between them, whose states
     differ."""
 
-    def kinks(self, problem: Problem, t_end: Float[Array, ""], most: int) -> Float[Array, " most"]:
-        """The sources that a solve which continues this one, from t0 on or later, may look back at: the roughest first, then
-        the latest. They move with the problem they come from. Unused places hold -∞."""
+    def kinks(
+        self, problem: Problem, t_end: Float[Array, ""], most: int
+    ) -> tuple[Float[Array, " most"], Int[Array, " most"]]:
+        """The sources that a solve which continues this one, from t0 on or later, may look back at, and their levels: the
+        roughest first, then the latest. They move with the problem they come from. Unused places hold -∞."""
         earliest = problem.t0 - jnp.max(problem.delays)
         return roughest(self.times, self.levels, source_times(self, problem), (earliest, t_end), most)
 
@@ -114,6 +116,8 @@ def initial_sources(problem: Problem, order: int) -> Sources:
     roots = jnp.where(number < past, jnp.minimum(number, jumps), jumps).astype(jnp.int32)
     times = jnp.where(number <= past, root_times(problem)[roots] if jumps else problem.t0, jnp.inf)
     levels = jnp.where(number < past, JUMP, JUMP if problem.may_jump else KINK).astype(jnp.int32)
+    if problem.roughness is not None:
+        levels = jnp.where(number < past, problem.roughness[jnp.minimum(number, jumps - 1)], levels)
     echoed = times[: jumps + 1, None] + problem.delays[None] <= problem.t0
     return Sources(
         times=times,
@@ -156,13 +160,17 @@ def _rounding(time: Float[Array, "*times"], problem: Problem) -> Float[Array, "*
     return 8 * jnp.finfo(time.dtype).eps * jnp.maximum(jnp.abs(time), jnp.max(problem.delays))
 
 
-def roughest(times, levels, moving, interval, most: int) -> Float[Array, " most"]:
-    """Up to `most` of the breakpoints in an interval, the roughest first: their `moving` times, -∞ in other places."""
-    within = (times >= interval[0]) & (times <= interval[1])
+def roughest(times, levels, moving, interval, most: int) -> tuple[Float[Array, " most"], Int[Array, " most"]]:
+    """Up to `most` of the breakpoints in an interval, the roughest first: (their `moving` times, -∞ in other places; their
+    levels)."""
+    # (The unused places of a solution that was itself continued are none.)
+    within = (times >= interval[0]) & (times <= interval[1]) & (times > -jnp.inf)
     levels = jnp.where(within, levels, np.iinfo(np.int32).max)
     chosen = jnp.lexsort((-times, levels))[:most]
     kinks = jnp.where(within[chosen], moving[chosen], -jnp.inf)
-    return jnp.concatenate([kinks, jnp.full(most - len(chosen), -jnp.inf, kinks.dtype)])
+    free = most - len(chosen)
+    kinks = jnp.concatenate([kinks, jnp.full(free, -jnp.inf, kinks.dtype)])
+    return kinks, jnp.concatenate([levels[chosen], jnp.zeros(free, jnp.int32)])
 
 
 def segment_ahead(sources: Sources, problem: Problem) -> Segment:

@@ -36,9 +36,11 @@ class Sources(eqx.Module):
     pointers: Int[Array, " n"]
     next_jump: Int[Array, ""]
 
-    def kinks(self, problem: Problem, t_end: Float[Array, ""], most: int) -> Float[Array, " most"]:
-        """The sources that a solve which continues this one may look back at: the roughest first, then the latest. They move
-        with the solution. Unused places hold -∞."""
+    def kinks(
+        self, problem: Problem, t_end: Float[Array, ""], most: int
+    ) -> tuple[Float[Array, " most"], Int[Array, " most"]]:
+        """The sources that a solve which continues this one may look back at, and their levels: the roughest first, then the
+        latest. They move with the solution. Unused places hold -∞."""
         return roughest(lax.stop_gradient(self.times), self.levels, self.times, (-jnp.inf, t_end), most)
 
     def bounds(self) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
@@ -88,6 +90,8 @@ def initial_sources(problem: Problem, max_steps: int) -> Sources:
     if jumps:
         before = jnp.where(problem.jump_ts < problem.t0, problem.jump_ts, jnp.inf)
         times = lax.dynamic_update_slice(times, before, (np.int32(0),))
+    if problem.roughness is not None:
+        levels = lax.dynamic_update_slice(levels, problem.roughness, (np.int32(0),))
     return Sources(
         times=write(times, past, problem.t0),
         levels=write(levels, past, jnp.asarray(JUMP if problem.may_jump else KINK, jnp.int32)),
