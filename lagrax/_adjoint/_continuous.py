@@ -143,7 +143,7 @@ def _solve_bwd(trajectory: Trajectory, cotangent: Any, perturbed, inputs, consta
     y_end_bar = fill(trajectory_bar.y_end, trajectory.y_end)
     nothing = jnp.zeros(0, problem.t0.dtype)
     past: Any = trajectory.past
-    forward = Forward(DenseSolution(past, problem, nothing, trajectory.t_end))
+    forward = Forward(DenseSolution(past, problem, nothing, nothing.astype(jnp.int32), trajectory.t_end))
     observations = gather_observations(jnp.append(ts, trajectory.t_end), jnp.concatenate([ys_bar, y_end_bar[None]]))
     costate = solve_costate(forward, observations, backward)
     integral, evaluations = _integral(costate, forward, variables, constants, perturbed[0], backward)
