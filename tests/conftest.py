@@ -3,6 +3,7 @@
 import gc
 import os
 import pathlib
+import sys
 
 # Most of the time of a test is compilation, and unoptimised machine code computes the same. For processes that tests start
 # too, whose numbers are compared to the last bit.
@@ -18,7 +19,8 @@ from jaxtyping import install_import_hook
 # Traced programs are many small objects that stay: looking through all of them for garbage took a fifteenth of the time.
 gc.set_threshold(200_000, 20, 100)
 
-CACHE = pathlib.Path(__file__).parent.parent / ".cache" / "jax"
+# From Python 3.14 on JAX compresses what it caches with zstd, and older ones could not read it.
+CACHE = pathlib.Path(__file__).parent.parent / ".cache" / ("jax" if sys.version_info < (3, 14) else "jax-zstd")
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")

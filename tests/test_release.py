@@ -37,6 +37,14 @@ def test_the_oldest_packages_are_the_lower_bounds():
     assert {re.sub(r",.*", "", need).replace(">=", "==") for need in needs} <= set(oldest)
 
 
+def test_the_workflow_runs_the_matrix():
+    cells = runpy.run_path(str(ROOT / "scripts" / "matrix.py"))["CELLS"]
+    workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
+    assert re.search(r"^ *cell: \[(.*)\]$", workflow, re.MULTILINE)[1].split(", ") == list(cells)
+    tried = {cell.partition("-")[0] for cell in cells}
+    assert {line.rpartition(" ")[2] for line in PROJECT["classifiers"] if ":: Python ::" in line} == tried
+
+
 def test_a_model_of_version_0_1_0():
     """A file written by that version: fields that are gone since, fields that came since, every kind of array."""
     found = lagrax.load(ROOT / "tests" / "data" / "model-0.1.0.lagrax")
