@@ -19,7 +19,7 @@ from jaxtyping import install_import_hook
 # Traced programs are many small objects that stay: looking through all of them for garbage took a fifteenth of the time.
 gc.set_threshold(200_000, 20, 100)
 
-# From Python 3.14 on JAX compresses what it caches with zstd, and older ones could not read it.
+# From Python 3.14 on JAX compresses what it caches with zstd; neither reads what the other has written.
 CACHE = pathlib.Path(__file__).parent.parent / ".cache" / ("jax" if sys.version_info < (3, 14) else "jax-zstd")
 
 jax.config.update("jax_enable_x64", True)
