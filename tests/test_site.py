@@ -119,6 +119,7 @@ const open = page => new Promise(done => { frame.onload = () => setTimeout(done,
     frame.style.width = width + "px";
     await open(page);
     const root = frame.contentDocument.documentElement;
+    for (const folded of root.querySelectorAll("details")) folded.open = true;
     const say = what => found.push(`${page} at ${width} px: ${what}`);
     if (root.scrollWidth > root.clientWidth) say(`the page is ${root.scrollWidth} px wide`);
     for (const box of root.querySelectorAll("pre, pre > code"))
