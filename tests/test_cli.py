@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 
@@ -82,6 +83,24 @@ def test_list_names_every_experiment(capsys):
         assert f"\n{name} " in f"\n{text}"
 
 
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+@pytest.mark.parametrize(
+    "words, expected",
+    [
+        (["re"], {"reproduce", "report"}),
+        (["reproduce", "mack"], {"mackey-glass"}),
+        (["reproduce", "spiral", "--preset", "s"], {"smoke"}),
+        (["reproduce", "--ad"], {"--adjoint"}),
+    ],
+)
+def test_a_shell_completes_words(capsys, words, expected):
+    _, script, _ = run(capsys, "completion", "bash")
+    line = " ".join(shlex.quote(word) for word in ["lagrax", *words])
+    ask = f"COMP_WORDS=({line}); COMP_CWORD={len(words)}; _lagrax; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+    done = subprocess.run(["bash", "-c", script + ask], capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()) == expected
+
+
 def test_list_shows_durations_and_numbers(capsys):
     _, text, _ = run(capsys, "list")
     assert "smoke: 20 s, default: 30 s" in text
@@ -126,7 +145,7 @@ def test_errors_are_one_sentence_and_write_nothing(capsys, out, words, part):
 def test_reproduce_prints_and_writes(capsys, out):
     code, text, _ = run(capsys, "reproduce", "crossing", "spiral", "--set", "iterations=7", "--set", "rate=1")
     assert code == 0
-    assert "iterations  7" in text and text.rstrip().endswith(f"Report: {os.path.join('runs', 'report.html')}")
+    assert "iterations  7" in text and text.rstrip().endswith(f"All of them: {os.path.join('runs', 'report.html')}")
     (folder,) = _folder.runs(out / "spiral")
     config = json.loads((folder / "config.json").read_text())
     assert config["numbers"] == {"iterations": 7, "rate": 1.0} and config["versions"]["jax"]

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import struct
 import subprocess
 from html.parser import HTMLParser
 
@@ -34,9 +35,9 @@ class Page(HTMLParser):
         self.words.append(data)
 
 
-def finished(out, name, title, seconds=1.5):
+def finished(out, name, title, seconds=1.5, preset="smoke"):
     """The folder of a finished run, with one figure and text that HTML must not swallow."""
-    config = {"experiment": name, "title": title, "about": NASTY, "preset": "smoke", "seeds": 2, "adjoint": "discrete"}
+    config = {"experiment": name, "title": title, "about": NASTY, "preset": preset, "seeds": 2, "adjoint": "discrete"}
     config |= {"solver": "tsit5", "tolerance": 1e-6, "numbers": {"points": 3}, "versions": {"jax": "0"}, "machine": "M"}
     folder = _folder.create(out, name, config)
     figure, axes = figures.new()
@@ -70,7 +71,10 @@ def test_one_run(runs):
     assert "script" not in page.tags and page.tags.count("img") == 1
     for part in ("On crossing", NASTY, "✓ reproduced", "✗ not reproduced", "– not comparable", "A note.", "jax 0", "1.5 s"):
         assert part in text
-    assert all(address.startswith(("data:image/png;base64,", "#")) for address in page.addresses)
+    local = {"plot.png", "plot.pdf", "config.json", "metrics.json"}
+    assert local == {address for address in page.addresses if not address.startswith("data:image/png;base64,")}
+    assert page.tags.count("details") == 1 and "lagrax reproduce crossing --preset smoke" in text
+    assert "is too small for a verdict. lagrax reproduce crossing gives one." in re.sub(r"\s+", " ", text)
     assert not re.search(r"https?://|url\(|@import", (folder / "report.html").read_text())
 
 
@@ -79,8 +83,32 @@ def test_several_runs(runs, capsys):
     assert capsys.readouterr().out.strip() == str(runs / "report.html")
     page = parse(runs / "report.html")
     assert page.tags.count("section") == 2 and "#spiral" in page.addresses
+    (folder,) = _folder.runs(runs / "spiral")
+    assert f"spiral/{folder.name}/report.html" in page.addresses and f"spiral/{folder.name}/plot.png" in page.addresses
     assert cli.main(["report", str(runs / "spiral"), "--to", str(runs / "other.html")]) == 0
     assert parse(runs / "other.html").tags.count("section") == 1
+
+
+def test_the_largest_preset_is_shown_not_the_newest_run(runs):
+    """Others, among them one that is not finished and one that failed, are linked."""
+    best = finished(runs, "spiral", "On spiral", preset="paper")
+    finished(runs, "spiral", "On spiral", preset="default")
+    _folder.write_json(_folder.create(runs, "spiral", {"experiment": "spiral"}) / "failure.json", {"error": "it diverged"})
+    assert cli.main(["report", str(runs)]) == 0
+    text = (runs / "report.html").read_text()
+    assert f"spiral/{best.name}/plot.png" in text and text.count("plot.png") == 4  # crossing's and this one's
+    assert "3 other runs" in text and "it diverged" in text and "not finished" in text
+
+
+def test_wide_figures_are_stacked_for_phones(tmp_path):
+    for columns in (1, 4):
+        figure, axes = figures.new(1, columns)
+        axes[0, -1].plot([1, 2])
+        _report._html.image(tmp_path, figures.save(figure, tmp_path, f"wide-{columns}", "caption"), tmp_path / "report.html")
+    assert not (tmp_path / "wide-1-narrow.png").exists()
+    size = lambda file: struct.unpack(">II", (tmp_path / file).read_bytes()[16:24])
+    (width, height), (narrow, tall) = size("wide-4.png"), size("wide-4-narrow.png")
+    assert abs(4 * narrow - width) <= 4 and abs(tall - 4 * height) <= 4
 
 
 def test_a_missing_figure_or_outcome_is_said(runs, capsys):

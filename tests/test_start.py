@@ -22,6 +22,8 @@ def python(*words, **options):
         (0, ["reproduce", "--help"]),
         (0, ["list", "--help"]),
         (0, ["report", "--help"]),
+        (0, ["completion", "bash"]),
+        (0, ["completion", "zsh"]),
         (2, []),
         (2, ["--nonsense"]),
         (2, ["reprodce", "spiral"]),

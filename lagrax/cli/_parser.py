@@ -6,10 +6,10 @@ from typing import Any, NoReturn
 
 from .. import __version__
 from .._choices import pick
+from . import completion, report, reproduce
 from . import list as listing
-from . import report, reproduce
 
-COMMANDS = {"reproduce": reproduce, "list": listing, "report": report}
+COMMANDS = {"reproduce": reproduce, "list": listing, "report": report, "completion": completion}
 """Each a module with `HELP` (a line), `declare(parser)`, which adds a description and options, and `run(given)`, which
 returns the exit code."""
 

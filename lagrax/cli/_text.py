@@ -26,7 +26,7 @@ def print_table(table: "Table") -> None:
 
 def _natural(column: Sequence[str]) -> tuple[int, int]:
     """The width of the widest cell, and of the widest word, which is not broken."""
-    return max(map(len, column)), max(len(word) for cell in column for word in cell.split() or [""])
+    return max(map(len, column)), max(len(word) for cell in column for word in cell.split(" "))
 
 
 def _fitting(natural: Sequence[tuple[int, int]], width: int) -> list[int]:

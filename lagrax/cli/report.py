@@ -7,9 +7,11 @@ HELP = "one page on several runs"
 
 
 def declare(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Writes a report on finished runs."
-    newest = "runs, or folders that hold some, of which the newest of each experiment are taken (runs)"
-    parser.add_argument("paths", nargs="*", type=Path, metavar="PATH", help=newest)
+    parser.description = "Writes one page on finished runs: an overview, then each, with links to all others."
+    which = (
+        "runs, or folders that hold some, of which the largest preset of each experiment is taken, else the newest (runs)"
+    )
+    parser.add_argument("paths", nargs="*", type=Path, metavar="PATH", help=which)
     parser.add_argument("--to", type=Path, metavar="FILE", help="where to write it (report.html beside what it is about)")
 
 

@@ -100,10 +100,8 @@ def run(given: argparse.Namespace) -> int:
             continue  # the first process has it
         done.append(found)
         _print_outcome(found)
-    if not done:
-        return 0
-    report = runner.joint_report(done, given.out)
-    print(f"\nReport: {report}")
+    if len(done) > 1:
+        print(f"\nAll of them: {runner.joint_report(done, given.out)}")
     return 0
 
 
@@ -145,9 +143,9 @@ def _how_to_resume(names: Sequence[str], given: argparse.Namespace) -> str:
 
 
 def _print_outcome(folder: Path) -> None:
-    from ..runner import read_outcome
+    from .. import runner
 
-    outcome, duration = read_outcome(folder)
+    outcome, duration = runner.read_outcome(folder)
     for table in outcome.tables:
         print()
         print_table(table)
@@ -155,4 +153,6 @@ def _print_outcome(folder: Path) -> None:
         print(f"\n{claim.verdict}")
         print(wrapped(f"the paper says: {claim.paper}", "  "))
         print(wrapped(f"we measured:    {claim.measured}", "  "))
-    print(f"\n{folder} ({duration})", flush=True)
+    if command := outcome.comparable_by(folder.parent.name):
+        print(wrapped(f"Not comparable: a run of this size is too small for a verdict, `{command}` gives one.", ""))
+    print(f"\nReport, after {duration}: {folder / runner.REPORT}", flush=True)

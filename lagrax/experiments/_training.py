@@ -60,7 +60,6 @@ def train_seeds(
         progress=settings.progress,
         **{"data_stacked": True, **options},
     )
-    settings.say(f"{name}: {fitted.message}")
     if fitted.ended == "interrupted":
         raise KeyboardInterrupt
     if fitted.ended == "diverged":

@@ -43,12 +43,13 @@ def run(settings: Settings[ComplexityNumbers]) -> Outcome:
     reference = jax.jit(jax.grad(_loss(settings, ADJOINTS["discrete"], MAX_STEPS), has_aux=True))
     metrics: dict[str, Any] = {name: {} for name in ADJOINTS}
     for n in settings.numbers.lengths:
+        begin = time.perf_counter()
         tolerance, t1 = jnp.array(settings.tolerance), jnp.array(n * DELAY)
         exact, _ = reference(weights, tolerance * 1e-4, t1)
         _, stats = reference(weights, tolerance, t1)
         for name in ADJOINTS:
             metrics[name][str(n)] = _measure(settings, name, n, int(stats["num_steps"]), weights, exact)
-        settings.say(f"  T = {n} τ")
+        settings.say(f"  T = {n} τ: {time.perf_counter() - begin:.1f} s, most of it to compile three gradients")
     return Outcome(metrics, _claims(settings, metrics), [_draw(settings, metrics)], [_table(metrics)], [_NOTE])
 
 

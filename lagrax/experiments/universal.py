@@ -1,6 +1,7 @@
 """Theorem 2: maps of the line that no neural ODE can represent, represented by neural delay equations."""
 
 import dataclasses
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -42,9 +43,10 @@ def run(settings: Settings[UniversalNumbers]) -> Outcome:
         start = eqx.filter_vmap(lambda key, make=make: make(settings, numbers.width, key))(keys)
         trained[name] = {}
         for label, function in MAPS.items():
+            begin = time.perf_counter()
             model = _train(start, train, function(train), numbers.iterations)
             trained[name][label] = np.asarray(_ends(model, test))[..., 0]
-            settings.say(f"  {name}, {label}")
+            settings.say(f"  {name}, {label}: {time.perf_counter() - begin:.1f} s, compiling included")
     solved = {label: _least_squares(settings, function, train, test, keys) for label, function in MAPS.items()}
     x = np.asarray(test)[:, 0]
     targets = {label: np.asarray(function(test))[:, 0] for label, function in MAPS.items()}

@@ -18,6 +18,7 @@ from ._execute import start as start
 from ._experiment import Experiment as Experiment
 from ._experiment import Preset as Preset
 from ._experiment import Settings as Settings
+from ._folder import REPORT as REPORT
 from ._folder import read_outcome as read_outcome
 from ._numbers import Numbers as Numbers
 from ._numbers import number as number

@@ -10,6 +10,8 @@ from ._configuration import Options, configure
 from ._execute import continuation, read_config
 from ._experiment import Experiment
 
+_SIZES = ("smoke", "default", "reduced", "paper")
+
 
 def plan(given: Sequence[str], resume: str | None, out: Path) -> tuple[list[str], dict[str, Path]]:
     """The experiments to run, and the folders of those that continue an unfinished run.
@@ -59,29 +61,39 @@ def check(experiments: Sequence[Experiment], folders: dict[str, Path], options: 
 
 
 def joint_report(done: Sequence[Path], out: Path) -> Path:
-    """The report of a single run, or one on all of them, in `out`."""
-    if len(done) == 1:
-        return done[0] / _folder.REPORT
+    """A report on all of them, in `out`."""
     _report.write(done, out / _folder.REPORT)
     return out / _folder.REPORT
 
 
 def report(paths: Sequence[Path], to: Path | None) -> Path:
     """Writes the report on the finished runs that `paths` are or hold; by default beside what it is about."""
-    found = [folder for path in paths for folder in _finished(path)]
+    found = [folder for path in paths for folder in _best(path)]
+    others = [folder for path in paths for folder in _all(path) if folder not in found]
     file = to if to is not None else (paths[0] if len(paths) == 1 else Path(".")) / _folder.REPORT
-    _report.write(found, file)
+    _report.write(found, file, others)
     return file
 
 
-def _finished(path: Path) -> list[Path]:
-    """A run itself, the newest finished run of an experiment's folder, or those of a folder of experiments."""
+def _all(path: Path) -> list[Path]:
+    """The runs in the folder of an experiment, or of several, or of one run, which is no folder of runs."""
+    return [run for experiment in [path, *(path / name for name in EXPERIMENTS)] for run in _folder.runs(experiment)]
+
+
+def _best(path: Path) -> list[Path]:
+    """A run itself, the best finished run of an experiment's folder, or those of a folder of experiments."""
     if (path / _folder.CONFIG).exists():
         return [path]
-    newest = []
+    best = []
     for experiment in [path, *(path / name for name in EXPERIMENTS)]:
         finished = [run for run in _folder.runs(experiment) if _folder.has_outcome(run)]
-        newest += finished[-1:]
-    if not newest:
+        best += sorted(finished, key=_size)[-1:]  # of equal ones the newest
+    if not best:
         raise UserError(f"{path} holds no finished run: `lagrax reproduce crossing` makes one")
-    return newest
+    return best
+
+
+def _size(folder: Path) -> int:
+    """The place of a run's preset among the presets, of which the last are the largest."""
+    preset = read_config(folder)["preset"]
+    return _SIZES.index(preset) if preset in _SIZES else -1

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from .. import _choices
 from .._adjoint import ContinuousAdjoint, DiscreteAdjoint, PiecewiseAdjoint
 from .._choices import UsageError, UserError, pick
 from ._experiment import Experiment, Settings
-from ._numbers import Numbers
+from ._numbers import Numbers, shown
 
 ADJOINTS = dict(zip(_choices.ADJOINTS, (DiscreteAdjoint, ContinuousAdjoint, PiecewiseAdjoint), strict=True))
 SOLVERS = {name: getattr(dfx, name.capitalize()) for name in _choices.SOLVERS}
@@ -64,7 +65,20 @@ class Configuration:
             "solver": self.solver,
             "tolerance": self.tolerance,
             "numbers": self.numbers.to_json(),
+            "command": self.command(),
         }
+
+    def command(self) -> str:
+        """What to type for this configuration."""
+        preset = self.experiment.presets[self.preset]
+        words = ["lagrax", "reproduce", self.experiment.name]
+        words += ["--preset", self.preset] if self.preset != "default" else []
+        words += ["--adjoint", self.adjoint] if self.adjoint != "discrete" else []
+        for name in ("seeds", "solver", "tolerance"):
+            words += [f"--{name}", str(getattr(self, name))] if getattr(self, name) != getattr(preset, name) else []
+        for name, value in vars(self.numbers).items():
+            words += ["--set", f"{name}={shown(value)}"] if value != getattr(preset.numbers, name) else []
+        return shlex.join(words)
 
     def settings(self, folder: Path, resume: bool, progress: bool) -> Settings:
         return Settings(

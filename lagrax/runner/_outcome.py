@@ -5,6 +5,8 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+NOT_COMPARABLE = "not comparable"
+
 
 @dataclasses.dataclass(frozen=True)
 class Claim:
@@ -14,7 +16,7 @@ class Claim:
     paper: str
     measured: str
     reproduced: bool | None
-    open: str = "not comparable"
+    open: str = NOT_COMPARABLE
 
     @property
     def verdict(self) -> str:
@@ -50,6 +52,11 @@ class Outcome:
     notes: list[str] = dataclasses.field(default_factory=list)
     """Paragraphs for the report: what was chosen where the paper is silent, what did not reproduce and why."""
 
+    def comparable_by(self, experiment: str) -> str:
+        """The command that would give verdicts, if there are claims that a run of this size cannot be compared with."""
+        lacking = any(claim.reproduced is None and claim.open == NOT_COMPARABLE for claim in self.claims)
+        return f"lagrax reproduce {experiment}" if lacking else ""
+
 
 def of_seeds(values: Iterable[float]) -> dict[str, Any]:
     """The numbers of several seeds as they stand in metrics.json: each, their median, smallest and largest."""
@@ -59,4 +66,4 @@ def of_seeds(values: Iterable[float]) -> dict[str, Any]:
 
 def range_of(numbers: Mapping[str, Any]) -> str:
     """What `of_seeds` made, in a cell of a table: median (lowest – highest)."""
-    return f"{numbers['median']:.3g} ({numbers['min']:.2g} – {numbers['max']:.2g})"
+    return f"{numbers['median']:.3g} ({numbers['min']:.2g}\u00a0–\u00a0{numbers['max']:.2g})"

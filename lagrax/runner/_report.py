@@ -1,80 +1,81 @@
-"""`report.html`: one page on one or several runs, without scripts and without anything fetched from elsewhere."""
+"""`report.html`: one page on one run, or on several with an overview before them."""
 
-import base64
-import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from .._choices import UserError
-from . import _folder
-from ._outcome import Claim, Figure, Outcome, Table
-from ._report_style import CSS
+from . import _folder, _html
+from ._outcome import Claim, Outcome, Table
 
 _BADGES = {True: "yes", False: "no", None: "open"}
+_EYEBROW = "lagrax · reproduction of <cite>Neural Delay Differential Equations</cite>, ICLR 2021"
 
 
-def write(folders: Sequence[Path], file: Path) -> None:
-    """The report on the finished runs in `folders`, in that order."""
-    runs = [(folder, _folder.read_json(folder / _folder.CONFIG), *_folder.read_outcome(folder)) for folder in folders]
-    titles = [_title(config) for _, config, _, _ in runs]
-    title = titles[0] if len(runs) == 1 else "Neural delay differential equations"
-    overview = _overview([(config, outcome) for _, config, outcome, _ in runs]) if len(runs) > 1 else ""
-    sections = "\n".join(_section(*run, alone=len(runs) == 1) for run in runs)
-    page = _PAGE.format(title=escape(title), css=CSS, overview=overview, sections=sections)
-    _folder.write_text(file, page)
+class Run(NamedTuple):
+    """A finished run: where it is, its config.json, what came out, and in words how long it took."""
+
+    folder: Path
+    config: dict[str, Any]
+    outcome: Outcome
+    duration: str
+
+    @property
+    def title(self) -> str:
+        return str(self.config.get("title", self.config["experiment"]))
 
 
-_PAGE = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>{title} · lagrax</title>
-<style>{css}</style>
-</head>
-<body>
-<header><p class="eyebrow">lagrax · reproduction of <cite>Neural Delay Differential Equations</cite>, ICLR 2021</p>
-<h1>{title}</h1></header>
-<main>
-{overview}
-{sections}
-</main>
-</body>
-</html>
-"""
+def read(folder: Path) -> Run:
+    return Run(folder, _folder.read_json(folder / _folder.CONFIG), *_folder.read_outcome(folder))
 
 
-def _title(config: dict[str, Any]) -> str:
-    return str(config.get("title", config["experiment"]))
+def write(folders: Sequence[Path], file: Path, others: Sequence[Path] = ()) -> None:
+    """The report on the finished runs in `folders`, in that order; with links to `others`."""
+    runs = [read(folder) for folder in folders]
+    alone = len(runs) == 1
+    title = runs[0].title if alone else "Neural delay differential equations"
+    parts = [] if alone else [_overview(runs, file)]
+    parts += [_section(run, file, alone) for run in runs]
+    if others:
+        parts.append(_html.folded(f"{len(others)} other run{'s' * (len(others) > 1)}", _listing(others, file)))
+    _folder.write_text(file, _html.page(title, _EYEBROW, parts))
 
 
-def _overview(runs: Iterable[tuple[dict[str, Any], Outcome]]) -> str:
+def _overview(runs: Sequence[Run], file: Path) -> str:
     rows = []
-    for config, outcome in runs:
-        counts = Counter((list(_BADGES).index(claim.reproduced), claim.verdict) for claim in outcome.claims)
-        badges = " ".join(
-            f'<span class="badge {list(_BADGES.values())[position]}">{text}: {count}</span>'
-            for (position, text), count in sorted(counts.items())
-        )
-        link = f'<a href="#{escape(config["experiment"])}">{escape(_title(config))}</a>'
-        rows.append(f"<tr><td>{link}</td><td>{escape(config['preset'])}</td><td>{badges or '–'}</td></tr>")
-    head = "<tr><th>experiment</th><th>preset</th><th>the paper's statements</th></tr>"
-    return f'<div class="scroll"><table><thead>{head}</thead><tbody>{"".join(rows)}</tbody></table></div>'
+    for run in runs:
+        counts = Counter((list(_BADGES).index(claim.reproduced), claim.verdict) for claim in run.outcome.claims)
+        kinds = list(_BADGES.values())
+        badges = " ".join(_html.badge(kinds[kind], f"{text}: {count}") for (kind, text), count in sorted(counts.items()))
+        anchor = f'<a href="#{escape(run.config["experiment"])}">{escape(run.title)}</a>'
+        own = _html.link(run.folder / _folder.REPORT, file, run.folder.name)
+        rows.append((anchor, badges or "–", escape(run.config["preset"]), escape(run.duration), own))
+    return _html.table("", ("experiment", "the paper's statements", "preset", "took", "run"), rows)
 
 
-def _section(folder: Path, config: dict[str, Any], outcome: Outcome, duration: str, *, alone: bool) -> str:
-    heading = "" if alone else f"<h2>{escape(_title(config))}</h2>"
+def _listing(folders: Sequence[Path], file: Path) -> str:
+    rows = []
+    for folder in folders:
+        config = _folder.read_json(folder / _folder.CONFIG)
+        state = "finished" if _folder.is_finished(folder) else _folder.failure(folder) or "not finished"
+        target = folder / _folder.REPORT if _folder.is_finished(folder) else folder / _folder.CONFIG
+        cells = (str(config.get("experiment", "–")), str(config.get("preset", "–")), state)
+        rows.append((_html.link(target, file, folder.name), *(escape(cell) for cell in cells)))
+    return _html.table("", ("run", "experiment", "preset", "state"), rows)
+
+
+def _section(run: Run, file: Path, alone: bool) -> str:
+    config, outcome = run.config, run.outcome
+    heading = "" if alone else f"<h2>{escape(run.title)}</h2>"
     parts = [
         f'<section id="{escape(config["experiment"])}">{heading}<p class="about">{escape(config.get("about", ""))}</p>',
         _claims(outcome.claims),
+        _how_to_compare(run),
         *(f"<p>{escape(note)}</p>" for note in outcome.notes),
-        *(_figure(folder, figure) for figure in outcome.figures),
+        *(_html.image(run.folder, figure, file) for figure in outcome.figures),
         *(_table(table) for table in outcome.tables),
-        _configuration(config, duration),
+        _configuration(run, file),
         "</section>",
     ]
     return "\n".join(part for part in parts if part)
@@ -83,45 +84,35 @@ def _section(folder: Path, config: dict[str, Any], outcome: Outcome, duration: s
 def _claims(claims: list[Claim]) -> str:
     if not claims:
         return ""
+    columns = ("The paper says", "We measured", "Reproduced or not")
+    cells = [(escape(c.paper), escape(c.measured), _html.badge(_BADGES[c.reproduced], c.verdict)) for c in claims]
     rows = "".join(
-        f'<tr><td data-label="The paper says">{escape(claim.paper)}</td>'
-        f'<td data-label="We measured">{escape(claim.measured)}</td>'
-        f'<td data-label="Reproduced"><span class="badge {_BADGES[claim.reproduced]}">{claim.verdict}</span></td></tr>'
-        for claim in claims
+        "<tr>" + "".join(f'<td data-label="{name}">{cell}</td>' for name, cell in zip(columns, row, strict=True)) + "</tr>"
+        for row in cells
     )
-    head = "<tr><th>The paper says</th><th>We measured</th><th>Reproduced or not</th></tr>"
-    return f'<table class="claims"><thead>{head}</thead><tbody>{rows}</tbody></table>'
-
-
-def _figure(folder: Path, figure: Figure) -> str:
-    file = folder / f"{figure.stem}.png"
-    try:
-        data = base64.b64encode(file.read_bytes()).decode()
-    except OSError as error:
-        raise UserError(f"{file} cannot be read ({error.strerror}): run the experiment again") from None
-    caption = escape(figure.caption)
-    source = f"data:image/png;base64,{data}"
-    return f'<figure><img alt="{caption}" src="{source}"><figcaption>{caption}</figcaption></figure>'
+    head = "".join(f"<th>{name}</th>" for name in columns)
+    return f'<table class="claims"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
 
 
 def _table(table: Table) -> str:
-    head = "".join(f"<th>{escape(column)}</th>" for column in table.columns)
-    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in table.rows)
-    return (
-        f'<h3>{escape(table.title)}</h3><div class="scroll"><table class="numbers"><thead><tr>{head}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div>"
+    return _html.table(table.title, table.columns, [[escape(cell) for cell in row] for row in table.rows])
+
+
+def _how_to_compare(run: Run) -> str:
+    command = run.outcome.comparable_by(run.config["experiment"])
+    preset = f"<code>{escape(run.config['preset'])}</code>, or what was set in its place,"
+    how = (
+        f"<em>Not comparable</em>: the preset {preset} is too small for a verdict. <code>{escape(command)}</code> gives one."
     )
+    return f"<p>{how}</p>" if command else ""
 
 
-def _configuration(config: dict[str, Any], duration: str) -> str:
-    entries = {key: config[key] for key in ("preset", "seeds", "adjoint", "solver", "tolerance")}
-    entries |= config["numbers"]
-    surroundings = {"started": config.get("started", "–"), "duration": duration, "machine": config.get("machine", "–")}
+def _configuration(run: Run, file: Path) -> str:
+    config = run.config
+    command = config.get("command", f"lagrax reproduce {config['experiment']} --preset {config['preset']}")
     versions = ", ".join(f"{name} {number}" for name, number in config.get("versions", {}).items())
-    entries |= {**surroundings, "versions": versions}
-    rows = "".join(f"<dt>{escape(str(key))}</dt><dd>{escape(_plain(value))}</dd>" for key, value in entries.items())
-    return f"<h3>Configuration</h3><dl>{rows}</dl>"
-
-
-def _plain(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    shown = {key: config[key] for key in ("preset", "seeds", "adjoint", "solver", "tolerance")} | config["numbers"]
+    shown |= {"started": config.get("started", "–"), "took": run.duration, "machine": config.get("machine", "–")}
+    files = " · ".join(_html.link(run.folder / name, file, name) for name in (_folder.CONFIG, _folder.METRICS))
+    made = f'<p class="made">Made by <code>{escape(command)}</code> <span class="files">{files}</span></p>'
+    return made + _html.folded("Configuration", _html.entries(shown | {"versions": versions}))

@@ -22,16 +22,19 @@ th:first-child, td:first-child { padding-left: 0; }
 .claims { margin: 1.25rem 0; table-layout: fixed; }
 .claims th:last-child { width: 11rem; }
 .numbers { font-variant-numeric: tabular-nums; }
-.numbers td, .numbers th { white-space: nowrap; }
-.scroll { overflow-x: auto; }
+.numbers td:first-child { min-width: 6rem; }
 .badge { display: inline-block; padding: .1rem .6rem; border-radius: 1rem; font-size: .825rem; white-space: nowrap; }
 .yes { color: var(--yes); background: var(--yes-bg); }
 .no { color: var(--no); background: var(--no-bg); }
 .open { color: var(--open); background: var(--open-bg); }
 figure { margin: 1.75rem 0; }
+figure > a { display: block; }
 img { display: block; max-width: 100%; height: auto; margin: 0 auto; padding: .75rem; background: #fff;
   border: 1px solid var(--line); border-radius: .6rem; }
 figcaption { margin: .6rem 0 0; color: var(--soft); font-size: .9rem; max-width: 46rem; }
+code { padding: .1rem .35rem; border-radius: .3rem; background: var(--card); font-size: .9em; overflow-wrap: anywhere; }
+.files { color: var(--soft); font-size: .85rem; white-space: nowrap; }
+details { margin: 1rem 0 2rem; } summary { cursor: pointer; font-weight: 600; } details > * + * { margin-top: .75rem; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .3rem 1.25rem; margin: 0; padding: 1rem 1.25rem;
   background: var(--card); border-radius: .6rem; font-size: .9rem; }
 dt { color: var(--soft); } dd { margin: 0; min-width: 0; }
@@ -41,6 +44,10 @@ dt { color: var(--soft); } dd { margin: 0; min-width: 0; }
   .claims tr { margin-bottom: 1rem; padding: .75rem 1rem; background: var(--card); border-radius: .6rem; }
   .claims td { padding: .2rem 0; border: 0; }
   .claims td::before { content: attr(data-label); display: block; color: var(--soft); font-size: .78rem; }
+  .cards thead, .cards .none { display: none; } .cards, .cards tbody, .cards tr, .cards td { display: block; width: 100%; }
+  .cards tr { margin-bottom: .75rem; padding: .6rem 1rem; background: var(--card); border-radius: .6rem; }
+  .cards td { display: flex; justify-content: space-between; gap: 1rem; padding: .15rem 0; border: 0; text-align: right; }
+  .cards td::before { content: attr(data-label); color: var(--soft); text-align: left; }
   dl { grid-template-columns: 1fr; gap: 0; } dd { margin-bottom: .5rem; } }
 @media print { body { max-width: none; } figure, tr { break-inside: avoid; } }
 """

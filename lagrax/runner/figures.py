@@ -24,6 +24,9 @@ COLOURS = {
 }  # fmt: skip
 """By meaning: models, adjoints, and the two classes of points."""
 
+_PHONE = 4.0
+"""Inches across a phone: 400 pixels, at which letters of 10 points are legible."""
+
 MARKERS = {"NODE": "s", "NDDE": "o", "ANODE": "^", "NODE+NDDE": "D", "discrete": "o", "continuous": "s", "piecewise": "^"}
 
 _STYLE = {
@@ -67,7 +70,6 @@ def legend(figure: Any, axes: Any, columns: int = 4, scale: float = 1.0) -> None
 
 def save(figure: Any, folder: Path, stem: str, caption: str) -> Figure:
     """Writes `<stem>.png` and `<stem>.pdf`, the same bytes for the same figure, and returns the entry for the outcome."""
-    matplotlib, _ = _matplotlib()
     for axes in figure.axes:
         _label_plainly(axes)
     all_metadata: dict[str, dict[str, Any]] = {
@@ -75,11 +77,37 @@ def save(figure: Any, folder: Path, stem: str, caption: str) -> Figure:
         "pdf": {"Creator": "lagrax", "Title": stem, "CreationDate": None},
     }
     for ending, metadata in all_metadata.items():
-        content = io.BytesIO()
-        with matplotlib.rc_context(_STYLE):
-            figure.savefig(content, format=ending, metadata=metadata)
-        write_bytes(folder / f"{stem}.{ending}", content.getvalue())
+        _write(figure, folder / f"{stem}.{ending}", metadata)
+    if _stack(figure):
+        _write(figure, folder / f"{stem}-narrow.png", all_metadata["png"])
     return Figure(stem, caption)
+
+
+def _write(figure: Any, file: Path, metadata: dict[str, Any]) -> None:
+    matplotlib, _ = _matplotlib()
+    content = io.BytesIO()
+    with matplotlib.rc_context(_STYLE):
+        figure.savefig(content, format=file.suffix[1:], metadata=metadata)
+    write_bytes(file, content.getvalue())
+
+
+def _stack(figure: Any) -> bool:
+    """Puts the panels of a wide figure below each other, as many in a row as a phone can show. Whether it was wide."""
+    panels = [axes for axes in figure.axes if axes.get_subplotspec() is not None]
+    rows, columns, *_ = panels[0].get_subplotspec().get_geometry()
+    width, height = (size / count for size, count in zip(figure.get_size_inches(), (columns, rows), strict=True))
+    beside = max(1, round(_PHONE / width))
+    if beside >= columns:
+        return False
+    below = -(-len(panels) // beside)
+    grid = figure.add_gridspec(below, beside)
+    for number, axes in enumerate(panels):
+        axes.set_subplotspec(grid[divmod(number, beside)])
+        axes.tick_params(labelbottom=True, labelleft=True)  # which shared axes have at the border only
+    for legend in figure.legends:
+        legend.set_ncols(min(2, len(legend.get_texts())))
+    figure.set_size_inches(beside * width, below * height)
+    return True
 
 
 def _label_plainly(axes: Any) -> None:

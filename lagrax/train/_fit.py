@@ -144,8 +144,10 @@ def _train(
 ) -> Ended:
     """Dispatches chunks until the end, saving on the way. Returns how it ended."""
     processes, evaluations = run.processes, run.evaluations
-    chunk, metrics = _start(run, clock)
     pace, bar = Pace(fixed), Progress(shown and processes.writes, run.iteration, iterations)
+    bar.compiling()
+    chunk, metrics = _start(run, clock)
+    bar.compiled()
     running, saved = bool(np.any(np.asarray(run.state.alive))), clock.agreed()
     with closing(metrics), interruptible() as interrupted:
         while True:

@@ -18,6 +18,17 @@ class Progress:
         self._start = self._drawn = time.monotonic()
         self._width = 0
 
+    def compiling(self) -> None:
+        """Says so on a terminal; `compiled` says how long it took, if that was a second or more."""
+        if self._shown and self._terminal:
+            self._print("compiling …", end=False)
+
+    def compiled(self) -> None:
+        now = time.monotonic()
+        if self._shown and now - self._start >= 1:
+            self._print(f"compiled in {duration(now - self._start)}", end=True)
+        self._start = self._drawn = now
+
     def update(self, done: int, loss: np.ndarray, evaluation: dict[str, np.ndarray]) -> None:
         now = time.monotonic()
         if not self._shown or now - self._drawn < (_TERMINAL_EVERY if self._terminal else _FILE_EVERY):
