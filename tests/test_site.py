@@ -90,7 +90,7 @@ def test_formulas_are_drawn(site):
 def test_signatures_of_the_reference(site):
     """The reference shows the arguments that a class has: those of modules are put together from their fields."""
     text = (site / "api.html").read_text()
-    wrong = []
+    wrong, compared = [], 0
     for package in (lagrax, nn):
         for name, item in vars(package).items() if package is nn else ((n, getattr(lagrax, n)) for n in dir(lagrax)):
             heading = f'id="{package.__name__}.{name}"'
@@ -105,9 +105,10 @@ def test_signatures_of_the_reference(site):
                 arguments = [p for p in inspect.signature(item).parameters.values() if not p.name.startswith("_")]
             except ValueError:
                 continue
+            compared += 1
             missing = [p.name for p in arguments if not re.search(rf"\b{p.name}\b", shown)]
             wrong += [f"{name}: {missing}"] if missing else []
-    assert not wrong
+    assert not wrong and compared > 20
 
 
 MEASURE = """<!doctype html><meta charset="utf-8"><iframe id="frame" style="height: 900px; border: 0"></iframe><script>
