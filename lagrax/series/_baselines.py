@@ -69,7 +69,9 @@ def _one_column(parts: list[np.ndarray], most: int) -> np.ndarray:
         design = np.concatenate([np.ones((len(table), 1)), table[:, 1 : order + 1]], axis=1)
         found = np.linalg.lstsq(design, table[:, 0], rcond=None)[0]
         variance = np.mean((table[:, 0] - design @ found) ** 2)
-        aic = len(table) * np.log(max(variance, 1e-300)) + 2 * (order + 1)
+        # With the correction for few rows (AICc); the variance counts as a parameter.
+        count, free = order + 2, len(table) - order - 3
+        aic = len(table) * np.log(max(variance, 1e-300)) + 2 * count + 2 * count * (count + 1) / max(free, 1)
         if aic < lowest:
             best, lowest = found, aic
     return best

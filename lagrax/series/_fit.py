@@ -131,7 +131,7 @@ def _assembled(plan: _Plan, found: dict[str, Any], notes: list[str], settings: d
         scores[name] = score(ahead, quantiles, plan.transform, plan.scale)
         validation[name] = mean_scaled_error(inside, plan.transform, plan.scale)
         origins = len(ahead.origins)
-    validation |= {} if found["validated"] is None else {"model": found["validated"]}
+    validation |= {} if found["validated"] is None else {"model": found["validated"], **found["validation"]}
     best = min(validation, key=lambda name: validation[name])
     forecasters = {
         name: Forecaster(method, tuple(plan.records), plan.transform, first, widen.get(name, 1.0))

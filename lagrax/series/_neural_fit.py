@@ -1,9 +1,27 @@
-"""Fitting a neural delay equation, where there is no mechanism."""
+"""Fitting a neural delay equation, where there is no mechanism: its delays are good for prediction, not for physics."""
 
+import math
+import time
 from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+
+from ._baselines import fit_autoregression
+from ._neural import Ensemble, Member, SkipField
+from ._record import Record
+from ._result import Estimate, Profile
+from ._rolling import Rolled, mean_scaled_error, truth_of
+from ._scan import AHEAD, Scan, greedy
 
 FEWEST_NEURAL = 80
 """Fewer rows of training are refused: on 21 points a neural delay equation is catastrophic, an autoregression is not."""
+
+WINDOW, ITERATIONS, PATIENCE = 12, 1500, 300
+MOST_DELAYS = 5
 
 
 def fit_neural(
@@ -11,9 +29,185 @@ def fit_neural(
 ) -> dict[str, Any]:
     """What `fit_series` needs of a model; with `model` None where the record is too short for one."""
     rows = sum(record.train for record in plan.records)
-    if rows < FEWEST_NEURAL:
+    longest = _longest(plan, bounds)
+    window = min(plan.horizon, WINDOW)
+    usable = [_origins(record, record.train, longest, window) for record in plan.records]
+    if rows < FEWEST_NEURAL or sum(map(len, usable)) < FEWEST_NEURAL // 2:
         return _refused(rows)
-    raise NotImplementedError("neural models of series are not there yet: give a mechanism")
+    until = time.monotonic() + (math.inf if minutes is None else 60 * minutes)
+    first = _standardised(plan, season, longest)
+    tell("scan", None, "looking for delays that pay")
+    table = _Table(plan.records, first, window)
+    found = _scan(table, usable, longest, delays)
+    members = _members(table, usable, found, longest, seeds)
+    from ._ensemble import split, train
+
+    at = table.rows(usable)
+    rows_of, owner = split(at, window, seeds)
+    key = jr.key(0)
+    say = lambda stage, text: lambda share: tell(stage, share, text)
+    trained, _ = train(
+        members, table.data, rows_of, window, first.past, key=key, iterations=ITERATIONS, patience=PATIENCE, until=until,
+        tell=say("training", f"{seeds} members on the training part"),
+    )  # fmt: skip
+    model = eqx.tree_at(lambda ensemble: ensemble.member, first, trained)
+    validated, widen = _validated(plan, model, usable, owner)
+    everything = [_origins(record, len(record.t), longest, window) for record in plan.records]
+    again, _ = split(table.rows(everything), window, seeds)
+    final, _ = train(
+        trained, table.data, again, window, first.past, key=jr.fold_in(key, 1), iterations=ITERATIONS // 3,
+        patience=PATIENCE // 2, until=until, tell=say("fitting", "the same members on the whole record"),
+    )  # fmt: skip
+    return {
+        "kind": "neural", "delays": _estimates(final, plan.records[0].step), "parameters": (),
+        "profiles": _profiles(found, plan.records[0].step), "trained": model,
+        "model": eqx.tree_at(lambda ensemble: ensemble.member, first, final), "first": first.past - 1,
+        "widen": widen, "validated": validated[0],
+        "notes": (f"Validated on blocks it did not see, the network had a MASE of {validated[0]:.3g}, and an autoregression "
+                  f"{validated[1]:.3g}.",),
+        "validation": {"ar": validated[1]},
+    }  # fmt: skip
+
+
+class _Table:
+    """All records as one table of standardised rows, in which windows never cross from one record into the next."""
+
+    def __init__(self, records: list[Record], ensemble: Ensemble, window: int):
+        self.starts = np.cumsum([0] + [len(record.t) for record in records])[:-1]
+        self.x = np.concatenate([(record.u - ensemble.mean) / ensemble.sd for record in records]).astype(np.float32)
+        self.more = np.concatenate([ensemble.more(record) for record in records])
+        seen = np.concatenate([~np.isnan(record.seen) for record in records]).astype(np.float32)
+        limits = [np.asarray(limit, np.float32) for limit in (ensemble.low, ensemble.high)]
+        self.data = tuple(jnp.asarray(part) for part in (self.x, seen, self.more, *limits))
+
+    def rows(self, origins: list[np.ndarray]) -> np.ndarray:
+        return np.concatenate([start + rows for start, rows in zip(self.starts, origins, strict=True)])
+
+
+def _longest(plan: Any, bounds: Any) -> int:
+    """The longest delay to be tried, in samples."""
+    record = max(plan.records, key=lambda record: record.train)
+    if bounds is not None:
+        high = float(np.max(np.asarray(bounds, float)))
+        length = float(record.t[record.train - 1] - record.t[0])
+        if high > length / 3:
+            raise ValueError(
+                f"a delay may be {high:g}, and the training part is {length:g} long, expected at "
+                "most a third of that: lower the bound, or give a longer record"
+            )
+        return max(2, round(high / record.step))
+    cycle = 24.0 if plan.period is None else plan.period
+    return min(max(round(1.25 * cycle), 24), max(4, record.train // 6))
+
+
+def _origins(record: Record, stop: int, longest: int, window: int) -> np.ndarray:
+    """Observed rows with enough past, whose window lies before `stop`."""
+    rows = np.arange(longest + 1, stop - max(window, max(AHEAD)))
+    return rows[~np.isnan(record.seen[rows]).any(axis=1)]
+
+
+def _standardised(plan: Any, season: int | None, longest: int) -> Ensemble:
+    """An ensemble that knows how to read records, without members yet. Only the training part is looked at."""
+    training = np.concatenate([record.u[: record.train] for record in plan.records])
+    mean, sd = training.mean(axis=0), np.maximum(training.std(axis=0), 1e-12)
+    low, high = ((limit - mean) / sd for limit in (training.min(axis=0), training.max(axis=0)))
+    reach = 0.5 * (high - low)
+    given = [record.inputs[: record.train] for record in plan.records if record.inputs is not None]
+    inputs = np.concatenate(given) if given else np.zeros((1, 0))
+    record = plan.records[0]
+    return Ensemble(
+        None, mean, sd, low - reach, high + reach, inputs.mean(axis=0), np.maximum(inputs.std(axis=0), 1e-12),
+        season, longest + 2, float(record.t[0]), record.step,
+    )  # type: ignore[arg-type]  # fmt: skip
+
+
+def _scan(table: _Table, usable: list[np.ndarray], longest: int, delays: Any) -> Scan:
+    rows = table.rows(usable)
+    if delays == "auto":
+        return greedy(table.x, table.more, rows, longest, MOST_DELAYS)
+    if isinstance(delays, int):
+        return greedy(table.x, table.more, rows, longest, delays, fewest=delays)
+    raise ValueError(f"delays = {delays!r}, expected 'auto' or how many: a neural model finds where they are")
+
+
+def _members(table: _Table, usable: list[np.ndarray], found: Scan, longest: int, seeds: int) -> Member:
+    """Members that start as the one-step ridge regression, with the delays of the scan."""
+    rows = table.rows(usable)
+    lags = sorted(found.delays)
+    z = np.concatenate([table.x[rows], *(table.x[rows - lag] for lag in lags), table.more[rows]], axis=1).astype(float)
+    design = np.concatenate([z, np.ones((len(z), 1))], axis=1)
+    ridge = 1e-3 * len(z) * np.eye(design.shape[1])
+    weights = np.linalg.solve(design.T @ design + ridge, design.T @ (table.x[rows + 1] - table.x[rows]))
+    share = np.clip((np.array(lags) - 1) / (longest - 1), 0.02, 0.98)
+    raw = jnp.asarray(np.log(share / (1 - share)), jnp.float32)
+    make = lambda key: Member(SkipField(weights[:-1].T, weights[-1], key=key), raw, float(longest))
+    members = [make(key) for key in jr.split(jr.key(1), seeds)]
+    is_array = eqx.is_inexact_array
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(eqx.filter(member, is_array) for member in members))
+    return eqx.combine(stacked, eqx.filter(members[0], is_array, inverse=True))
+
+
+def _validated(plan: Any, model: Ensemble, usable: list[np.ndarray], owner: np.ndarray) -> tuple[tuple[float, float], float]:
+    """The MASE of each member on the blocks that it did not see, that of an autoregression fitted without these blocks, and
+    how much larger the errors of the former are than those of the ensemble on what it saw."""
+    rolled, others, inside, first = [], [], [], 0
+    for record, rows in zip(plan.records, usable, strict=True):
+        mine = owner[first : first + len(rows)]
+        first += len(rows)
+        keep = (rows + plan.horizon < record.train) & (mine >= 0)
+        keep &= np.arange(len(rows)) % max(1, len(rows) // 200) == 0
+        rows, mine = rows[keep], mine[keep]
+        if len(rows) == 0:
+            continue
+        each = model.each(record, rows, plan.horizon)
+        truth = truth_of(record.seen, rows, plan.horizon)
+        rolled.append(Rolled(rows, record.inside(each[mine, np.arange(len(rows))]), truth))
+        inside.append(Rolled(rows, record.inside(np.median(each, axis=0)), truth))
+        others.append(Rolled(rows, _autoregressed(record, rows, mine, plan.horizon), truth))
+    from ._forecaster import joined
+
+    both = tuple(mean_scaled_error(joined(one), plan.transform, plan.scale) for one in (rolled, others))
+    spread = lambda parts: np.nanmean(np.abs(joined(parts).truth - joined(parts).ahead))
+    return both, float(max(1.0, spread(rolled) / spread(inside)))  # type: ignore[return-value]
+
+
+def _autoregressed(record: Record, rows: np.ndarray, mine: np.ndarray, horizon: int) -> np.ndarray:
+    """Forecasts by autoregressions, each fitted without the blocks that it forecasts."""
+    found = np.zeros((len(rows), horizon, record.u.shape[1]))
+    for member in np.unique(mine):
+        seen = record.seen[: record.train].copy()
+        blocks = rows[mine == member]
+        for start, stop in _runs(blocks):
+            seen[start + 1 : stop + 2] = np.nan
+        left = Record(record.t[: record.train], seen, record.u[: record.train], None, record.train)
+        found[mine == member] = fit_autoregression([left]).ahead(record, blocks, horizon)
+    return found
+
+
+def _runs(rows: np.ndarray) -> list[tuple[int, int]]:
+    """The first and last of each block, of which there are two, the farther apart the gap between them."""
+    if len(rows) < 2:
+        return [(int(row), int(row)) for row in rows]
+    gap = int(np.argmax(np.diff(rows)))
+    return [(int(rows[0]), int(rows[gap])), (int(rows[gap + 1]), int(rows[-1]))]
+
+
+def _estimates(member: Member, step: float) -> tuple[Estimate, ...]:
+    delays = np.sort(np.asarray(member.delays(), float), axis=1) * step
+    found = []
+    for i, column in enumerate(delays.T):
+        middle = float(np.median(column))
+        share = (middle / step - 1) / (member.longest - 1)
+        word = "at bound" if share > 0.99 or (share < 0.01 and middle > step) else "predictive only"
+        found.append(Estimate(f"tau{i + 1}", middle, float(column.min()), float(column.max()), word))
+    return tuple(found)
+
+
+def _profiles(found: Scan, step: float) -> tuple[Profile, ...]:
+    """The error of the scan over each delay, in the order of their length."""
+    order = np.argsort(found.delays)
+    curves = [found.curves[i] for i in order]
+    return tuple(Profile(f"tau{i + 1}", lags * step, errors / errors.min()) for i, (lags, errors) in enumerate(curves))
 
 
 def _refused(rows: int) -> dict[str, Any]:

@@ -1,0 +1,98 @@
+"""Neural models of series: the scan, the steps, the split, no leak from the hold-out; small and hardly trained."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+
+from lagrax.series import _neural_fit, fit_series
+from lagrax.series._ensemble import optimizer, split
+from lagrax.series._neural import Member, SkipField
+from lagrax.series._scan import greedy
+
+
+def chaos(n, seed=0):
+    """A delayed map with noise: x(i) depends on x(i − 1) and x(i − 7)."""
+    rng, x = np.random.default_rng(seed), np.full(n + 50, 0.3)
+    x[:8] += 0.1 * rng.standard_normal(8)
+    for i in range(7, len(x)):
+        x[i] = 0.7 * x[i - 1] + 1.2 * x[i - 7] / (1 + x[i - 7] ** 4) - 0.3 + 0.02 * rng.standard_normal()
+    return x[50:]
+
+
+def test_the_scan_finds_the_lag():
+    x = chaos(600)
+    x = ((x - x.mean()) / x.std())[:, None]
+    found = greedy(x, np.zeros((600, 0)), np.arange(20, 590), 16, 5)
+    assert found.delays[0] in (6, 7) and len(found.delays) <= 5  # x(i + 1) from x(i − 6)
+    lags, errors = found.curves[0]
+    assert lags[np.argmin(errors)] == found.delays[0]
+
+
+def test_steps_are_heuns():
+    matrix, constant = np.array([[-0.3, 0.5]]), np.array([0.1])
+    member = Member(SkipField(matrix, constant, key=jr.key(0)), jnp.array([0.0], jnp.float32), 4.0)  # τ = 2.5
+    assert jnp.allclose(member.delays(), 2.5)
+    past = np.random.default_rng(0).standard_normal(6)
+    x = list(past)
+    look = lambda time: (x[int(np.floor(time))] + x[int(np.floor(time)) + 1]) / 2  # all lookups are half way
+    for k in range(5, 9):
+        slope = lambda y, time: -0.3 * y + 0.5 * look(time - 2.5) + 0.1
+        first = slope(x[k], k)
+        x.append(x[k] + (first + slope(x[k] + first, k + 1)) / 2)
+    limits = jnp.full(1, -9.0, jnp.float32), jnp.full(1, 9.0, jnp.float32)
+    found = member.roll(jnp.asarray(past, jnp.float32)[None, :, None], jnp.zeros((1, 5, 0), jnp.float32), *limits)
+    assert np.allclose(found[0, :, 0], x[6:], atol=1e-5)
+    by_delay = eqx.filter_grad(
+        lambda m: m.roll(jnp.ones((1, 6, 1), jnp.float32), jnp.zeros((1, 5, 0), jnp.float32), *limits).sum()
+    )
+    assert jnp.isfinite(by_delay(member).raw).all()
+
+
+def test_members_do_not_train_on_what_they_validate():
+    rows = np.arange(30, 230)
+    found, owner = split(rows, 12, 5)
+    for training, validation in zip(found.training, found.validation, strict=True):
+        targets = lambda at: set((at[:, None] + np.arange(1, 13)).ravel().tolist())
+        assert not targets(training) & targets(validation) and len(set(validation)) == 40
+    assert set(owner) == set(range(5)) and all(owner[rows == row] == 0 for row in (30, 49, 130, 149))
+
+
+def test_delays_learn_faster():
+    member = Member(SkipField(np.ones((1, 2)), np.ones(1), key=jr.key(0)), jnp.array([0.5], jnp.float32), 4.0)
+    parameters = jax.tree.map(lambda leaf: leaf if isinstance(leaf, jax.Array) else None, member)
+    with jax.numpy_dtype_promotion("standard"):
+        gradient = jax.tree.map(jnp.ones_like, parameters)
+        updates, _ = optimizer().update(gradient, optimizer().init(parameters), parameters)
+    ratio = (updates.raw[0] + 3 * 4e-3 * 1e-3 * 0.5) / (updates.field.matrix[0, 0] + 4e-3 * 1e-3)
+    assert ratio == pytest.approx(3.0, rel=1e-3)
+
+
+@pytest.fixture(scope="module")
+def twice():
+    """The same series with two different hold-outs."""
+    y = chaos(160)
+    other = y.copy()
+    other[120:] = y[120:][::-1]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_neural_fit, "ITERATIONS", 75)
+        return [
+            fit_series(np.arange(160.0), values, season=10, horizon=6, seeds=2, transform="none") for values in (y, other)
+        ]
+
+
+def test_the_hold_out_does_not_leak(twice):
+    first, second = twice
+    assert first.settings["validation"] == second.settings["validation"] and first.chosen == second.chosen
+    assert first.holdout.scores["model"].mase != second.holdout.scores["model"].mase
+    for one, other in zip(first.profiles, second.profiles, strict=True):
+        assert np.array_equal(one.cost, other.cost)
+
+
+def test_delays_of_a_network_are_never_identified(twice):
+    found = twice[0]
+    assert found.kind == "neural" and found.delays and all(delay.verdict != "identified" for delay in found.delays)
+    assert found.forecasts["model"].quantiles.shape == (7, 6, 1) and np.isfinite(found.fitted[40:]).all()
+    assert found.predict(9, "model").t[-1] == 168.0
