@@ -22,6 +22,7 @@ ROOT = pathlib.Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PAGES = {path.relative_to(DOCS).as_posix(): path.read_text() for path in DOCS.rglob("*.md")}
 README = (ROOT / "README.md").read_text()
+REST = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 NUMBERS = {f"{start}teen": i for i, start in enumerate(("thir", "four", "fif", "six", "seven", "eigh", "nine"), 13)}
 
 
@@ -146,7 +147,10 @@ def test_experiments():
 def test_numbers_in_words():
     """README counts the programs of the gallery."""
     found = re.search(r"\*\*: (\w+) programs with a picture each", README)
-    assert NUMBERS[found[1]] == len(list((DOCS / "gallery").glob("*.md"))) - 1
+    programs = len(list((DOCS / "gallery").glob("*.md"))) - 1
+    shown = re.findall(r'<a href="(docs/gallery/[\w-]+\.md)"><img src="(docs/img/[\w-]+\.png)"', README)
+    assert NUMBERS[found[1]] == programs and f"These and {REST[programs - len(shown)]} more" in README
+    assert all((ROOT / path).exists() for pair in shown for path in pair)
 
 
 STALE = r"come next|next steps of the project|not yet implemented|coming soon|will be added|TODO|FIXME"
