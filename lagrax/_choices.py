@@ -20,6 +20,9 @@ PRESETS = ("smoke", "default", "paper")
 MORE_PRESETS = ("reduced",)  # of some experiments
 ADJOINTS = ("discrete", "continuous", "piecewise")
 SOLVERS = ("heun", "bosh3", "tsit5", "dopri5", "dopri8", "kvaerno3", "kvaerno5")
+MODELS = ("nicholson", "hutchinson", "mackey-glass", "delayed-feedback", "predator-prey", "epidemic", "neural")
+"""Of `lagrax fit`: known mechanisms, and none."""
+TRANSFORMS = ("auto", "log", "sqrt", "none")
 
 
 class UserError(Exception):

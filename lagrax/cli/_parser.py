@@ -6,15 +6,19 @@ from typing import Any, NoReturn
 
 from .. import __version__
 from .._choices import pick
-from . import completion, report, reproduce
+from . import completion, fit, forecast, report, reproduce
 from . import list as listing
 
-COMMANDS = {"reproduce": reproduce, "list": listing, "report": report, "completion": completion}
+COMMANDS = {
+    "fit": fit, "forecast": forecast, "reproduce": reproduce, "list": listing, "report": report, "completion": completion,
+}  # fmt: skip
 """Each a module with `HELP` (a line), `declare(parser)`, which adds a description and options, and `run(given)`, which
 returns the exit code."""
 
 _EXAMPLES = """\
 examples:
+  lagrax fit flies.csv --time day --value count --model nicholson
+  lagrax forecast runs/fit/2026-01-01_12-00-00 --horizon 50
   lagrax list                                  what can be reproduced
   lagrax reproduce spiral                      minutes on two cores
   lagrax reproduce all --preset smoke          everything, in small
@@ -25,7 +29,7 @@ examples:
 def parse(words: list[str]) -> argparse.Namespace:
     """The options given, with `run`, the command's function; raises SystemExit after help, the version or a mistake."""
     raw = argparse.RawDescriptionHelpFormatter
-    about = "Neural delay differential equations: reproduce the paper."
+    about = "Delay differential equations: fit one to data, forecast, and reproduce the paper on neural ones."
     parser = _Parser("lagrax", description=about, epilog=_EXAMPLES, formatter_class=raw)
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)

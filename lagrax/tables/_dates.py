@@ -175,16 +175,19 @@ class Calendar:
 
     def dates(self, t: np.ndarray) -> list[str]:
         """The dates of times, to the nearest day where the unit is one or longer and the record knows no hours."""
+        midnight = self.origin == self.origin.astype("datetime64[D]")
+        whole_days = self.unit in _MONTHS_OF or (self.unit in ("days", "weeks") and midnight)
+        precision = "D" if whole_days else "ms" if self.unit == "milliseconds" else "s"
+        half = np.timedelta64({"D": 43_200_000_000, "s": 500_000, "ms": 500}[precision], "us")
+        return [str(moment).replace("T", " ") for moment in (self.moments(t) + half).astype(f"datetime64[{precision}]")]
+
+    def moments(self, t: np.ndarray) -> np.ndarray:
+        """The moments of times (n,), as datetime64."""
         if self.unit in _MONTHS_OF:
             return self._months_later(np.asarray(t, float) * _MONTHS_OF[self.unit])
-        seconds = np.asarray(t, float) * _SECONDS[self.unit]
-        moments = self.origin + np.round(seconds * 1e6).astype("timedelta64[us]")
-        midnight = self.origin == self.origin.astype("datetime64[D]")
-        precision = "D" if self.unit in ("days", "weeks") and midnight else "ms" if self.unit == "milliseconds" else "s"
-        half = np.timedelta64({"D": 43_200_000_000, "s": 500_000, "ms": 500}[precision], "us")
-        return [str(moment).replace("T", " ") for moment in (moments + half).astype(f"datetime64[{precision}]")]
+        return self.origin + np.round(np.asarray(t, float) * _SECONDS[self.unit] * 1e6).astype("timedelta64[us]")
 
-    def _months_later(self, months: np.ndarray) -> list[str]:
+    def _months_later(self, months: np.ndarray) -> np.ndarray:
         start = self.origin.astype("datetime64[M]")
         day = int((self.origin.astype("datetime64[D]") - start.astype("datetime64[D]")).astype(int)) + 1
         share = (day - 1) / int(_days_in(start))
@@ -194,7 +197,7 @@ class Calendar:
             days = _days_in(first) if last else np.minimum(day, _days_in(first))
         else:
             days = 1 + np.floor((months + share + 1e-6) % 1 * _days_in(first)).astype(int)
-        return [str(moment) for moment in first.astype("datetime64[D]") + (days - 1)]
+        return (first.astype("datetime64[D]") + (days - 1)).astype("datetime64[us]")
 
 
 def _days_in(month: np.ndarray) -> np.ndarray:

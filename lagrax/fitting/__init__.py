@@ -1,0 +1,1 @@
+"""`lagrax fit`: from a table to estimates, a forecast and a report in a folder of their own."""

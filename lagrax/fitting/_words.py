@@ -1,0 +1,100 @@
+"""What a fit found, in sentences: for the terminal and for the report."""
+
+from ..series import Estimate, Holdout, Score, SeriesFit
+
+METHODS = {"model": "the model", "naive": "the last value", "seasonal_naive": "the last season", "ar": "an autoregression"}
+"""How a method of forecasting is called inside a sentence."""
+
+_KINDS = {
+    "neural": "neural delay",
+    "nicholson": "Nicholson",
+    "hutchinson": "Hutchinson",
+    "mackey-glass": "Mackey–Glass",
+    "delayed-feedback": "delayed-feedback",
+}
+ALIASES = {
+    "zero": "a delay near zero, which only measures the slope",
+    "period": "the period, which only repeats the last cycle",
+    "embedding": "another delay in which the cycle looks the same",
+}
+
+VERDICTS = {
+    "identified": "The data and the equation agree on it.",
+    "predictive only": "It helps to forecast; it need not be a delay of the mechanism.",
+    "at bound": "The loss still falls at the edge of the range searched, so it is not an estimate: widen --delay-bounds.",
+}
+
+
+def number(value: float | None) -> str:
+    """Four digits at most, without exponents where they can be avoided."""
+    if value is None:
+        return "–"
+    size = abs(value)
+    if size and not 1e-3 <= size < 1e6:
+        return f"{value:.2e}"
+    return f"{value:.0f}" if size >= 1000 else f"{value:.3g}"
+
+
+def symbol(name: str) -> str:
+    """τ for tau, τ2 for tau2."""
+    return name.replace("tau", "τ")
+
+
+def percent(share: float | None) -> str:
+    return "–" if share is None else f"{100 * share:.0f} %"
+
+
+def model_name(fit: SeriesFit) -> str:
+    return f"{_KINDS.get(fit.kind, fit.kind)} model"
+
+
+def headline(fit: SeriesFit) -> str:
+    """Who forecasts best on the hold-out, and by how much."""
+    scores = {method: score for method, score in fit.holdout.scores.items() if score is not None}
+    if not scores:
+        return f"There was too little data to compare forecasts; the one given is by {METHODS[fit.chosen]}."
+    own = scores.get("model")
+    others = {method: score for method, score in scores.items() if method != "model"}
+    end = f"{_span(fit.holdout)} (mean absolute scaled error, lower is better)"
+    if own is None:
+        best = min(others, key=lambda method: others[method].mase)
+        rest = f"of the baselines, {METHODS[best]} forecasts best, {_mase(others[best])} {end}"
+        return f"The {model_name(fit)} was refused; {rest}."
+    if not others:
+        return f"The {model_name(fit)} scores {_mase(own)} {end}."
+    rival = min(others, key=lambda method: others[method].mase)
+    rivals = f"{METHODS[rival]} {_mase(others[rival])}"
+    if own.mase <= others[rival].mase:
+        return f"The {model_name(fit)} forecasts best: {_mase(own)} against {rivals}{_rest(others, rival)}, {end}."
+    winner = f"{METHODS[rival][0].upper()}{METHODS[rival][1:]}"
+    return f"{winner} forecasts better than the {model_name(fit)}: {_mase(others[rival])} against {_mase(own)}, {end}."
+
+
+def choice(fit: SeriesFit) -> str:
+    """Whose forecast is given."""
+    if fit.chosen == "model":
+        return f"The forecast is that of the {model_name(fit)}."
+    return f"The forecast given is that of {METHODS[fit.chosen]}."
+
+
+def _rest(others: dict[str, Score], rival: str) -> str:
+    rest = [f"{METHODS[method]} {_mase(score)}" for method, score in others.items() if method != rival]
+    return f" ({', '.join(rest)})" if rest else ""
+
+
+def _mase(score: Score) -> str:
+    return f"{score.mase:.2f}"
+
+
+def _span(holdout: Holdout) -> str:
+    ahead = f"{holdout.horizon} samples ahead" if holdout.horizon != 1 else "one sample ahead"
+    return f"{ahead} from {holdout.origins} origin{'s' * (holdout.origins != 1)} in the part held out"
+
+
+def delay(estimate: Estimate, unit: str) -> str:
+    """A delay with its interval, its verdict and its aliases."""
+    interval = "" if estimate.low is None else f" (95 %: {number(estimate.low)} to {number(estimate.high)})"
+    also = [f"{number(alias.value)} ({ALIASES.get(alias.kind, alias.kind)})" for alias in estimate.aliases]
+    aliases = f"; not to be confused with {', '.join(also)}" if also else ""
+    value = f"{number(estimate.estimate)} {unit}".rstrip()
+    return f"{symbol(estimate.name)} = {value}{interval}, {estimate.verdict}{aliases}"
