@@ -97,8 +97,13 @@ def run(given: argparse.Namespace) -> int:
     else:
         prepared = _run.reopen(_folder.unfinished(given.resume, given.out), request)
     again = shlex.join(["lagrax", "fit", "--resume", str(prepared.folder)])
-    with interruptible(f"{INTERRUPTED}; what was saved is kept. To go on: {again}"):
-        fit = _run.complete(prepared)
+    message = f"{INTERRUPTED}; what was saved is kept. To go on: {again}"
+    try:
+        with interruptible(message):
+            fit = _run.complete(prepared)
+    except KeyboardInterrupt:
+        print(f"\nlagrax: {message}", file=sys.stderr)
+        return 130
     _print_outcome(prepared.folder, fit)
     return 0
 

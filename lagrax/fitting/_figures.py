@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..experiments import _figures as figures
-from ..experiments._base import Figure
+from ..runner import Figure, figures
 from ..series import Forecast, Profile, SeriesFit
 from ..tables import Calendar
 from ._words import METHODS, number, symbol
@@ -74,7 +73,7 @@ def forecast(page: Page) -> Figure:
     }
     figure = draw_forecast(page.view, samples.t[rows], samples.y[rows], fit.forecast, others)
     caption = (
-        f"Forecast of {len(fit.forecast.t)} samples by {METHODS[fit.chosen]}: median, and intervals that hold 50, 80 and 95 % "
+        f"Forecast of {len(fit.forecast.t)} samples by {METHODS[fit.chosen]}: median, and intervals that hold 50, 80, 95 % "
         "of the values if the future errs as the hold-out did."
     )
     return figures.save(figure, page.folder, "forecast", caption)

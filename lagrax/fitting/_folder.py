@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from .._choices import UserError
-from ..experiments._folder import CONFIG, REPORT, create, read_json, runs, write_json
+from ..runner._folder import CONFIG, REPORT, create, read_json, runs, write_json
 from ..saving._files import sole_writer
 from ._request import Request, from_json
 

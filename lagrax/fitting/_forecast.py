@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from .._choices import UserError
-from ..experiments import _figures as figures
-from ..experiments._folder import read_json, write_text
+from ..runner import figures
+from ..runner._folder import read_json, write_text
 from ..series import Forecast
 from . import _figures, _folder, _model_file
 from ._run import forecast_csv

@@ -7,8 +7,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from ..experiments._base import Figure
-from ..experiments._report_style import CSS
+from ..runner import Figure
+from ..runner._report_style import CSS
 from ..series import Estimate, SeriesFit
 from . import _words as words
 from ._words import number, percent
@@ -18,9 +18,14 @@ _OWN_CSS = """
 .lead { font-size: 1.2rem; line-height: 1.45; max-width: 46rem; margin: 0 0 .75rem; }
 .figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); gap: 0 1.5rem; }
 .figures figure { margin: 1rem 0; min-width: 0; } .figures img { width: 100%; }
-.chosen td { font-weight: 600; } td .badge { font-weight: 400; }
 details { margin: 2rem 0; } summary { cursor: pointer; font-weight: 600; } details dl { margin-top: .75rem; }
 .files a { margin-right: 1rem; white-space: nowrap; }
+@media (max-width: 40rem) {
+  .cards thead, .cards .none { display: none; } .cards, .cards tbody, .cards tr, .cards td { display: block; width: 100%; }
+  .cards tr { margin-bottom: .75rem; padding: .6rem 1rem; background: var(--card); border-radius: .6rem; }
+  .cards td { display: flex; justify-content: space-between; gap: 1rem; padding: .15rem 0; border: 0; white-space: normal;
+    text-align: right; }
+  .cards td::before { content: attr(data-label); color: var(--soft); text-align: left; } }
 """
 _PAGE = """<!DOCTYPE html>
 <html lang="en">
@@ -79,44 +84,47 @@ def _estimates(fit: SeriesFit, unit: str) -> str:
     if not fit.delays and not fit.parameters:
         return ""
     rows = [_estimate(delay, unit) for delay in fit.delays] + [_estimate(found, "") for found in fit.parameters]
-    head = "<tr><th>estimate</th><th>value</th><th>95 % interval</th><th>verdict</th><th>aliases</th></tr>"
-    return _table("Estimates", head, rows)
+    return _table("Estimates", ("estimate", "value", "95 % interval", "verdict", "aliases"), rows)
 
 
-def _estimate(found: Estimate, unit: str) -> str:
+def _estimate(found: Estimate, unit: str) -> Sequence[str]:
+    """The cells of a row, as HTML."""
     interval = "–" if found.low is None else f"{number(found.low)} to {number(found.high)}"
     badge = (
         f'<span class="badge {_BADGES.get(found.verdict, "open")}">{escape(found.verdict)}</span>' if found.verdict else ""
     )
     aliases = ", ".join(f"{number(alias.value)} ({alias.kind})" for alias in found.aliases)
     value = f"{number(found.estimate)} {unit}".strip()
-    cells = (escape(words.symbol(found.name)), escape(value), escape(interval), badge, escape(aliases))
-    return "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
+    return escape(words.symbol(found.name)), escape(value), escape(interval), badge, escape(aliases)
 
 
 def _holdout(fit: SeriesFit) -> str:
     rows = []
     for method, score in fit.holdout.scores.items():
         name = f"the {words.model_name(fit)}" if method == "model" else words.METHODS[method]
-        badge = ' <span class="badge yes">the forecast given</span>' if method == fit.chosen else ""
+        badge = '<span class="badge yes">this forecast</span>' if method == fit.chosen else ""
         cells = (
-            ("refused", "–", "–") if score is None else (number(score.mase), number(score.rmse), percent(score.coverage95))
+            ("refused", "", "") if score is None else (f"{score.mase:.2f}", number(score.rmse), percent(score.coverage95))
         )
-        mark = ' class="chosen"' if method == fit.chosen else ""
-        rows.append(f"<tr{mark}><td>{escape(name)}{badge}</td>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
+        rows.append((escape(name), *cells, badge))
     title = f"Hold-out: {fit.holdout.horizon} samples ahead, {fit.holdout.origins} origins, never seen while fitting"
-    head = "<tr><th>forecast by</th><th>MASE</th><th>RMSE</th><th>inside the 95 % interval</th></tr>"
     explained = (
         "<p>MASE is the mean absolute error over that of repeating the last value one sample ahead: above 1 does not mean "
         "useless, since these forecasts look further.</p>"
     )
-    return _table(title, head, rows) + explained
+    return _table(title, ("forecast by", "MASE", "RMSE", "inside the 95 % interval", "given"), rows) + explained
 
 
-def _table(title: str, head: str, rows: Sequence[str]) -> str:
+def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """On a phone each row is a card, in which the columns' names stand before the cells."""
+    head = "".join(f"<th>{escape(column)}</th>" for column in columns)
+    cells = lambda row: "".join(
+        f'<td data-label="{escape(column)}">{cell}</td>' if cell else '<td class="none"></td>'
+        for column, cell in zip(columns, row, strict=True)
+    )
+    body = "".join(f"<tr>{cells(row)}</tr>" for row in rows)
     return (
-        f'<h3>{escape(title)}</h3><div class="scroll"><table class="numbers"><thead>{head}</thead>'
-        f"<tbody>{''.join(rows)}</tbody></table></div>"
+        f'<h3>{escape(title)}</h3><table class="numbers cards"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
     )
 
 

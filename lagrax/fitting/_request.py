@@ -81,7 +81,7 @@ def check_same(saved: Request, given: Request) -> None:
             clashes = [] if new in (default, old) else [(field.name, old, new)]
         for name, was, now in clashes:
             raise UserError(
-                f"the fit to be resumed has {name.replace('_', '-')} = {_said(was)}, not {_said(now)}: leave the option out, "
+                f"the fit to be resumed has {name.replace('_', '-')} = {_said(was)}, not {_said(now)}: leave it out, "
                 "or start anew without --resume"
             )
 

@@ -6,15 +6,14 @@ import io
 import time
 import traceback
 from collections.abc import Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from .._choices import UserError
-from ..experiments._folder import CONFIG, REPORT, read_json, write_json, write_text
-from ..experiments._run import _machine, _versions
+from ..runner._execute import surroundings
+from ..runner._folder import CONFIG, REPORT, read_json, write_json, write_text
 from ..series import Forecast, SeriesFit
 from ..tables import Calendar, Selection, Table
 from . import _figures, _folder, _model_file, _page
@@ -24,21 +23,22 @@ from ._request import Request, check_same, checksum
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """A fit that is under way in `folder`: what was asked for, and the data."""
+    """A fit that is under way in `folder`: what was asked for, the data, and the keyword arguments of `fit_series`."""
 
     folder: Path
     request: Request
     table: Table
     selection: Selection
+    arguments: dict[str, Any]
 
 
 def prepare(request: Request, out: Path | None, command: str) -> Run:
-    """A new run; nothing is written before the table is understood."""
+    """A new run; nothing is written before the table and the model are understood."""
     table, selection = request.load()
-    surroundings = {"started": datetime.now().isoformat(" ", "seconds"), "versions": _versions(), "machine": _machine()}
+    arguments = _arguments(request, selection)
     data = {"file_checksum": table.checksum}
-    folder = _folder.new(out, {"request": request.to_json(), "data": data, "command": command, **surroundings})
-    return Run(folder, request, table, selection)
+    folder = _folder.new(out, {"request": request.to_json(), "data": data, "command": command, **surroundings()})
+    return Run(folder, request, table, selection, arguments)
 
 
 def reopen(folder: Path, given: Request) -> Run:
@@ -48,7 +48,7 @@ def reopen(folder: Path, given: Request) -> Run:
     table, selection = request.load()
     if read_json(folder / CONFIG)["data"]["file_checksum"] != table.checksum:
         raise UserError(f"{table.path} has changed since the fit in {folder} was started: start anew without --resume")
-    return Run(folder, request, table, selection)
+    return Run(folder, request, table, selection, _arguments(request, selection))
 
 
 def complete(run: Run, shown: bool = True) -> SeriesFit:
@@ -58,7 +58,7 @@ def complete(run: Run, shown: bool = True) -> SeriesFit:
             for note in run.selection.notes:
                 progress.note(note)
             begin = time.monotonic()
-            fit = _fit(run.request, run.selection, progress)
+            fit = _fit(run, progress)
             progress("report", None)
             _write(run, fit, time.monotonic() - begin)
         except Exception as error:
@@ -67,39 +67,43 @@ def complete(run: Run, shown: bool = True) -> SeriesFit:
     return fit
 
 
-def _fit(request: Request, selection: Selection, progress: Progress) -> SeriesFit:
+def _fit(run: Run, progress: Progress) -> SeriesFit:
     from ..series import fit_series
 
-    progress("starting JAX", None)
-    settings = dict(request.settings)
-    model, params = _model(request, selection, settings)
+    progress("starting", None)
+    selection = run.selection
+    parts = [slice(start, end) for _, start, end in selection.groups]
+    split = lambda values: values if run.request.choice.group is None else [values[part] for part in parts]
+    inputs = None if selection.inputs is None else split(selection.inputs)
+    named = {"inputs": inputs, "names": selection.names, "progress": progress}
     try:
-        return fit_series(
-            selection.t, selection.y, model=model, params=params, inputs=selection.inputs, names=selection.names,
-            progress=progress, **settings,
-        )  # fmt: skip
+        fit = fit_series(split(selection.t), split(selection.y), **named, **run.arguments)
     except ValueError as error:
-        raise UserError(_model_file.explained(error, request.model)) from error
-    except FloatingPointError as error:
-        raise UserError(
-            f"the fit ended in numbers that are not finite ({error}): try --transform log or other bounds"
-        ) from error
+        raise UserError(_model_file.explained(error, run.request.model)) from error
+    return _labelled(fit, selection)
 
 
-def _model(request: Request, selection: Selection, settings: dict[str, Any]) -> tuple[Any, dict[str, Any] | None]:
-    """The model and the starts of its parameters, as `fit_series` takes them."""
-    params = dict(request.params)
-    if not _model_file.is_file(request.model):
-        return request.model, params or None
-    assert request.model is not None
+def _labelled(fit: SeriesFit, selection: Selection) -> SeriesFit:
+    """With what only the table knows: the unit of time, the names of inputs and groups."""
+    labels = [label for label, _, _ in selection.groups]
+    groups = tuple((label, start, end) for label, (_, start, end) in zip(labels, fit.samples.groups, strict=True))
+    samples = dataclasses.replace(fit.samples, unit=selection.unit, input_names=selection.input_names, groups=groups)
+    return dataclasses.replace(fit, samples=samples)
+
+
+def _arguments(request: Request, selection: Selection) -> dict[str, Any]:
+    """The model, the starts of its parameters and the settings; runs a file of the user's, and tries the field in it."""
+    settings, params = dict(request.settings), dict(request.params)
+    if request.model is None or not _model_file.is_file(request.model):
+        return {"model": request.model, "params": params or None, **settings}
     found = _model_file.load(request.model)
     if found.delays is not None:
         settings.setdefault("delays", found.delays)
-    count = settings.get("delays") if isinstance(settings.get("delays"), int) else 1
+    count = settings["delays"] if isinstance(settings.get("delays"), int) else 1
     shape = (len(selection.names), count, len(selection.input_names))
     if callable(found.field):
         params = _model_file.check(request.model, found.field, {**found.params, **params}, shape)
-    return found.field, params or None
+    return {"model": found.field, "params": params or None, **settings}
 
 
 def _write(run: Run, fit: SeriesFit, seconds: float) -> None:

@@ -25,8 +25,7 @@ def start(experiment: Experiment, out: Path, options: Options, progress: bool = 
     if not _processes.is_first():
         _assist(config, False)
         return None
-    surroundings = {"started": datetime.now().isoformat(" ", "seconds"), "versions": _versions(), "machine": _machine()}
-    folder = _folder.create(out, experiment.name, {**config.to_json(), **surroundings})
+    folder = _folder.create(out, experiment.name, {**config.to_json(), **surroundings()})
     return _complete(config, folder, False, progress)
 
 
@@ -116,6 +115,11 @@ def _sentence(error: OSError) -> str:
     if error.strerror is None:
         return str(error)
     return f"{error.filename or 'a file'} cannot be written or read ({error.strerror}): put that right, then resume the run"
+
+
+def surroundings() -> dict[str, Any]:
+    """When, with which versions and where a run takes place."""
+    return {"started": datetime.now().isoformat(" ", "seconds"), "versions": _versions(), "machine": _machine()}
 
 
 def _versions() -> dict[str, str]:
