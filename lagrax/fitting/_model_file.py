@@ -1,6 +1,7 @@
 """A model of the user's own, `file.py:field`: their code runs, and what goes wrong in it is shown as theirs."""
 
 import dataclasses
+import functools
 import importlib.util
 import inspect
 import sys
@@ -80,7 +81,7 @@ def _with_params(field: Callable, model: str) -> Callable:
     if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in positional) or len(positional) in (4, 5):
         return field
     if len(positional) == 3:
-        return lambda t, y, delayed, params: field(t, y, delayed)
+        return functools.wraps(field)(lambda t, y, delayed, params: field(t, y, delayed))
     raise UserError(f"--model {model} takes {len(positional)} arguments, expected (t, y, delayed, params)")
 
 
@@ -104,7 +105,7 @@ def check(model: str, field: Callable, params: Mapping[str, Any], shape: tuple[i
     except Exception as error:
         raise UserError(sentence(error, file)) from None
     leaves = jax.tree.leaves(found)
-    if len(leaves) != 1 or getattr(leaves[0], "shape", None) not in ((columns,), () if columns == 1 else (columns,)):
+    if len(leaves) != 1 or getattr(leaves[0], "shape", None) != (columns,):
         shapes = ", ".join(str(getattr(leaf, "shape", type(leaf).__name__)) for leaf in leaves) or "nothing"
         raise UserError(f"--model {model} returned {shapes}, expected the derivative of the state, of shape ({columns},)")
     return {**{name: 1.0 for name in asked.added}, **params}

@@ -17,6 +17,7 @@ from ..runner._folder import CONFIG, REPORT, read_json, write_json, write_text
 from ..series import Forecast, SeriesFit
 from ..tables import Calendar, Selection, Table
 from . import _figures, _folder, _model_file, _page
+from ._archive import save_models
 from ._progress import Progress, reporting
 from ._request import Request, check_same, checksum
 
@@ -120,28 +121,12 @@ def _write(run: Run, fit: SeriesFit, seconds: float) -> None:
     found["notes"] = [*run.selection.notes, *found["notes"]]
     found |= {"lagrax": saved["versions"].get("lagrax"), "seconds": round(seconds, 1)}
     write_text(folder / _folder.FORECAST, forecast_csv(fit.forecast, fit.samples.names, calendar))
-    files = [_folder.FIT, _folder.FORECAST, *_save_models(folder, fit), _folder.LOG]
+    files = [_folder.FIT, _folder.FORECAST, *save_models(folder, fit), _folder.LOG]
     figures = _figures.draw(fit, folder, calendar)
     write_json(folder / _folder.FIT, found)
     config = {"command": saved["command"], **found["settings"], "seconds": found["seconds"]}
     config |= {key: saved[key] for key in ("started", "machine", "versions")}
     write_text(folder / REPORT, _page.page(fit, run.request.title, figures, folder, files, config))
-
-
-def _save_models(folder: Path, fit: SeriesFit) -> list[str]:
-    """The trained model, and what `lagrax forecast` needs; each where a file can hold it."""
-    from .. import save
-
-    saved = []
-    for name, value in ((_folder.MODEL, fit.model), (_folder.FORECASTERS, fit.forecasters)):
-        if value is None:
-            continue
-        try:
-            save(folder / name, value)
-        except TypeError:  # a lambda, or another function without a name: the forecast has been written
-            continue
-        saved.append(name)
-    return saved
 
 
 def forecast_csv(forecast: Forecast, names: Sequence[str], calendar: Calendar | None) -> str:

@@ -1,0 +1,124 @@
+"""Why a low loss is not yet the delay: the loss over the delay, and values that are low without being it.
+
+    python -m examples.aliases
+
+Above, blowflies that take 14 days to grow up, with luck in their births and errors in their counts, and the equation that
+made them, N' = P N(t - τ) exp(-N(t - τ)/N0) - δ N: the loss over τ, everything else fitted anew. Below, a cycle of the
+logistic equation N' = r N (1 - N(t - 9)/K), and no equation: the error of predicting by any smooth f(N(t), N(t - τ)).
+Draws out/aliases.png, in a minute.
+"""
+
+from pathlib import Path
+
+import diffrax as dfx
+import jax
+import jax.numpy as jnp
+import matplotlib
+import numpy as np
+
+import lagrax as lx
+
+jax.config.update("jax_enable_x64", True)
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt  # noqa: E402
+
+SETTLED = 200.0  # days, after which the start is forgotten
+FEATURES, AHEAD, RIDGE = 80, (1, 2, 4), 1.0
+BLUE, GREEN, RED = "#0072B2", "#009E73", "#D55E00"
+OUT = Path("out")
+
+
+def blowflies(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Every other day for two years: a delay of 14 days, births that vary by 60 %, counts that err by 35 %."""
+    t = 2.0 * np.arange(360)
+    luck = jnp.asarray(np.exp(0.6 * rng.normal(size=480) - 0.18))
+
+    def field(t, n, delayed, args):
+        births = luck[jnp.clip(t / 2, 0, 479).astype(int)] * 6.0 * delayed * jnp.exp(-delayed / 400.0)
+        return births - 0.15 * n
+
+    return t, _solved(field, 14.0, t) * np.exp(0.35 * rng.normal(size=len(t)))
+
+
+def logistic(rng: np.random.Generator) -> np.ndarray:
+    """Every day for 400 days: a delay of 9 days, counts that err by 5 %."""
+    t = np.arange(400.0)
+    return _solved(lambda t, n, delayed, args: 0.2 * n * (1 - delayed / 100), 9.0, t) * np.exp(
+        0.05 * rng.normal(size=len(t))
+    )
+
+
+def _solved(field, delay: float, t: np.ndarray) -> np.ndarray:
+    saveat = dfx.SaveAt(ts=jnp.asarray(SETTLED + t))
+    end = float(SETTLED + t[-1])
+    return np.asarray(
+        lx.ddesolve(lx.DelayTerm(field, delay), dfx.Heun(), 0.0, end, 0.25, 80.0, saveat=saveat, max_steps=8192).ys
+    )
+
+
+def errors(y: np.ndarray, delays: np.ndarray) -> np.ndarray:
+    """The error of predicting log N a few samples ahead from log N(t) and log N(t - τ), for each τ.
+
+    By random features and ridge regression, a function of any smooth shape, on five blocks that were not used for it.
+    """
+    x = (np.log(y) - np.log(y).mean()) / np.log(y).std()
+    rows = np.arange(int(delays.max()) + 1, len(x) - max(AHEAD))
+    rng = np.random.default_rng(1)
+    weights, phases = rng.normal(0, 1, (2, FEATURES)), rng.uniform(0, 2 * np.pi, FEATURES)
+    target = np.stack([x[rows + h] - x[rows] for h in AHEAD], axis=1)
+    blocks = np.arange(len(rows)) * 5 // len(rows)
+    found = []
+    for delay in delays:
+        seen = np.stack([x[rows], np.interp(rows - delay, np.arange(len(x)), x)], axis=1)
+        design = np.concatenate([np.ones((len(rows), 1)), seen, np.cos(seen @ weights + phases)], axis=1)
+        found.append(np.mean(np.concatenate([_left_out(design, target, blocks == block) for block in range(5)])))
+    return np.array(found)
+
+
+def _left_out(design: np.ndarray, target: np.ndarray, out: np.ndarray) -> np.ndarray:
+    used, penalty = design[~out], RIDGE * np.eye(design.shape[1])
+    return (target[out] - design[out] @ np.linalg.solve(used.T @ used + penalty, used.T @ target[~out])) ** 2
+
+
+def draw(fit, delays: np.ndarray, loss: np.ndarray) -> Path:
+    figure, (above, below) = plt.subplots(2, 1, figsize=(6.4, 6), layout="constrained")
+    (profile,), (found,) = fit.profiles, fit.delays
+    above.plot(profile.delays, profile.cost, color=BLUE)
+    above.axvspan(found.low, found.high, color=GREEN, alpha=0.25, linewidth=0)
+    above.axvline(14, color=GREEN, linewidth=1.8)
+    above.annotate("truth: 14", (14, 2.6), (6, 0), textcoords="offset points", color=GREEN)
+    for alias in found.aliases:
+        height = np.interp(alias.value, profile.delays, profile.cost)
+        above.plot([alias.value], [height], "v", color=RED, markersize=8)
+        above.annotate(alias.kind, (alias.value, height), (4, 10), textcoords="offset points", ha="right", color=RED)
+    above.set(xlabel="delay τ (days)", ylabel="loss over its lowest", title="blowflies, equation known")
+    below.plot(delays, loss / loss.min(), color=BLUE)
+    below.axvline(9, color=GREEN, linewidth=1.8)
+    below.annotate("truth: 9", (9, 8), (6, 0), textcoords="offset points", color=GREEN)
+    below.set(
+        xlabel="delay τ (days)", ylabel="error over its lowest", title="a logistic cycle, equation unknown", yscale="log"
+    )
+    for axis in (above, below):
+        axis.grid(alpha=0.25)
+        axis.spines[["top", "right"]].set_visible(False)
+    OUT.mkdir(exist_ok=True)
+    figure.savefig(OUT / "aliases.png", dpi=160)
+    return OUT / "aliases.png"
+
+
+def main() -> None:
+    t, y = blowflies(np.random.default_rng(1))
+    fit = lx.fit_series(t, y, model="nicholson")
+    (found,) = fit.delays
+    print(f"τ = {found.estimate:.1f} days ({found.low:.1f} to {found.high:.1f}), {found.verdict}; aliases {found.aliases}")
+    delays = np.arange(0.5, 50.0, 0.25)
+    loss = errors(logistic(np.random.default_rng(0)), delays)
+    good = delays[loss < 1.5 * loss.min()]
+    print(
+        f"without an equation {len(good)} of {len(delays)} delays predict nearly as well as the best, {delays[loss.argmin()]}"
+    )
+    print(draw(fit, delays, loss))
+
+
+if __name__ == "__main__":
+    main()
