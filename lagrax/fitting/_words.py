@@ -15,7 +15,7 @@ _KINDS = {
 ALIASES = {
     "zero": "a delay near zero, which only measures the slope",
     "period": "the period, which only repeats the last cycle",
-    "embedding": "another delay in which the cycle looks the same",
+    "embedding": "other delays, which explain the data nearly as well",
 }
 
 VERDICTS = {
@@ -94,7 +94,11 @@ def _span(holdout: Holdout) -> str:
 def delay(estimate: Estimate, unit: str) -> str:
     """A delay with its interval, its verdict and its aliases."""
     interval = "" if estimate.low is None else f" (95 %: {number(estimate.low)} to {number(estimate.high)})"
-    also = [f"{number(alias.value)} ({ALIASES.get(alias.kind, alias.kind)})" for alias in estimate.aliases]
-    aliases = f"; not to be confused with {', '.join(also)}" if also else ""
+    kinds = dict.fromkeys(alias.kind for alias in estimate.aliases)
+    also = [
+        f"{', '.join(number(alias.value) for alias in estimate.aliases if alias.kind == kind)} ({ALIASES.get(kind, kind)})"
+        for kind in kinds
+    ]
+    aliases = f"; not to be confused with {' or '.join(also)}" if also else ""
     value = f"{number(estimate.estimate)} {unit}".rstrip()
     return f"{symbol(estimate.name)} = {value}{interval}, {estimate.verdict}{aliases}"
