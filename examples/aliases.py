@@ -113,10 +113,8 @@ def main() -> None:
     print(f"τ = {found.estimate:.1f} days ({found.low:.1f} to {found.high:.1f}), {found.verdict}; aliases {found.aliases}")
     delays = np.arange(0.5, 50.0, 0.25)
     loss = errors(logistic(np.random.default_rng(0)), delays)
-    good = delays[loss < 1.5 * loss.min()]
-    print(
-        f"without an equation {len(good)} of {len(delays)} delays predict nearly as well as the best, {delays[loss.argmin()]}"
-    )
+    good, best = np.sum(loss < 1.5 * loss.min()), delays[loss.argmin()]
+    print(f"without an equation {good} of {len(delays)} delays predict nearly as well as the best, {best} days")
     print(draw(fit, delays, loss))
 
 
