@@ -292,3 +292,72 @@ def test_killed_fits_can_be_resumed(capsys, data, pretend, undrawn, number, code
     assert process.returncode == code
     assert ("To go on: lagrax fit --resume out" in error) == (code == 130)
     assert run(capsys, "fit", "--resume", "out")[0] == 0
+
+
+def population(count):
+    """A noisy population with a delay of 9 days: r N (1 - N(t - 9)/K)."""
+    delay, steps = 9.0, 20
+    past = int(delay * steps)
+    n = np.full(past + 1 + (count + 100) * steps, 50.0)
+    for i in range(past, len(n) - 1):  # Euler's method, far finer than the noise
+        n[i + 1] = n[i] + 0.2 / steps * n[i] * (1 - n[i - past] / 100)
+    noise = np.random.default_rng(0).normal(0, 0.05, count)
+    return n[past + 100 * steps :: steps][:count] * np.exp(noise)
+
+
+def test_a_delay_from_a_table_to_the_report(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    days = np.datetime64("2021-03-01") + np.arange(120)
+    rows = [f"{day};{n:.2f}".replace(".", ",") for day, n in zip(days, population(120), strict=True)]
+    (tmp_path / "flies.csv").write_text("date;count\n" + "\n".join(rows))
+    own = (
+        "params = {'r': (0.5, 0, 5), 'K': (50, 0, 1000)}\ndef field(t, y, z, p):\n    return p['r'] * y * (1 - z / p['K'])\n"
+    )
+    (tmp_path / "own.py").write_text(own)
+    words = ("--time", "date", "--value", "count", "--model", "own.py:field", "--horizon", "12", "--transform", "log")
+    code, text, _ = run(capsys, "fit", "flies.csv", *words, "--out", "out")
+    assert code == 0 and "days" in text
+    found = json.loads((tmp_path / "out" / "fit.json").read_text())
+    check_schema(found)
+    (delay,) = found["delays"]
+    assert (
+        abs(delay["estimate"] - 9) < 0.5 and delay["low"] < 9.2 and delay["high"] > 8.8 and delay["verdict"] == "identified"
+    )
+    assert {estimate["name"] for estimate in found["parameters"]} == {"r", "K"}
+    assert found["settings"]["horizon"] == 12
+
+    code, text, _ = run(capsys, "forecast", "out", "--horizon", "30")
+    assert code == 0
+    rows = list(csv.DictReader((tmp_path / "out" / "forecast-30.csv").read_text().splitlines()))
+    assert len(rows) == 30 and rows[0]["date"] == "2021-06-29" and (tmp_path / "out" / "forecast-30.png").exists()
+    first = list(csv.DictReader((tmp_path / "out" / "forecast.csv").read_text().splitlines()))
+    assert float(rows[11]["count_0.5"]) == pytest.approx(float(first[11]["count_0.5"]), rel=1e-3)
+
+
+def test_too_short_for_a_network(capsys, data):
+    data.write_text("\n".join(data.read_text().splitlines()[:22]))
+    code, text, _ = run(capsys, "fit", "flies.csv", *ASKED, "--horizon", "4", "--out", "out")
+    assert code == 0 and "was refused" in text
+    found = json.loads((data.parent / "out" / "fit.json").read_text())
+    check_schema(found)
+    assert found["holdout"]["model"] is None and found["chosen"] != "model" and found["delays"] == []
+    assert len((data.parent / "out" / "forecast.csv").read_text().splitlines()) == 5
+    code, _, error = run(capsys, "forecast", "out", "--horizon", "9", "--method", "model")
+    assert code == 1 and "no forecast by model" in error
+    assert run(capsys, "forecast", "out", "--horizon", "9", "--method", "ar", "--to", "ar.csv")[0] == 0
+    assert len((data.parent / "ar.csv").read_text().splitlines()) == 10 and (data.parent / "ar.png").exists()
+
+
+@pytest.mark.parametrize(
+    "words, part",
+    [
+        (("--horizon", "5"), "which fit?"),
+        (("nowhere", "--horizon", "5"), "not a folder"),
+        ((".", "--horizon", "5"), "holds no fit.json"),
+        ((".", "--horizon", "5", "--method", "arr"), "did you mean ar?"),
+        (((".",)), "--horizon"),
+    ],
+)
+def test_forecasts_of_nothing(capsys, data, words, part):
+    code, _, error = run(capsys, "forecast", *words)
+    assert code in (1, 2) and part in error and error.count("\n") == 1

@@ -20,7 +20,8 @@ class Progress:
         self._log, self._shown = log, shown
         self._terminal = shown and sys.stderr.isatty()
         self._begin = self._since = time.monotonic()
-        self._stage, self._text, self._fraction = "", "", None
+        self._stage = self._text = ""
+        self._fraction: float | None = None
         self._width, self._drawn = 0, 0.0
         self._lock = threading.Lock()
 

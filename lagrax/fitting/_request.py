@@ -55,9 +55,9 @@ def from_json(saved: Mapping[str, Any], file: Path) -> Request:
     try:
         names = {field.name for field in dataclasses.fields(Request)}
         given = {name: value for name, value in saved.items() if name in names}
-        choice = Choice(**{name: tuple(v) if isinstance(v, list) else v for name, v in given.pop("choice").items()})
+        columns: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in given.pop("choice").items()}
         bounds = given.pop("delay_bounds")
-        return Request(**given, choice=choice, delay_bounds=None if bounds is None else tuple(bounds))
+        return Request(**given, choice=Choice(**columns), delay_bounds=None if bounds is None else tuple(bounds))
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise UserError(
             f"{file} is not what this version of lagrax writes ({error!r}): start anew without --resume"

@@ -76,7 +76,7 @@ def _fit(run: Run, progress: Progress) -> SeriesFit:
     parts = [slice(start, end) for _, start, end in selection.groups]
     split = lambda values: values if run.request.choice.group is None else [values[part] for part in parts]
     inputs = None if selection.inputs is None else split(selection.inputs)
-    named = {"inputs": inputs, "names": selection.names, "progress": progress}
+    named: dict[str, Any] = {"inputs": inputs, "names": selection.names, "progress": progress}
     try:
         fit = fit_series(split(selection.t), split(selection.y), **named, **run.arguments)
     except ValueError as error:
