@@ -68,9 +68,8 @@ def draw(fit: SeriesFit, folder: Path, calendar: Calendar | None) -> list[Figure
 def forecast(page: Page) -> Figure:
     """The end of the record, and the fan of the chosen forecast beside the medians of others."""
     fit, samples, rows = page.fit, page.fit.samples, page.last
-    others = {
-        method: fit.forecasts[method] for method in ("model", "ar") if method in fit.forecasts and method != fit.chosen
-    }
+    rivals = [name for name in ("model", "ar") if name in fit.forecasts and name != fit.chosen]
+    others: dict[str, Forecast] = {str(name): fit.forecasts[name] for name in rivals}
     figure = draw_forecast(page.view, samples.t[rows], samples.y[rows], fit.forecast, others)
     caption = (
         f"Forecast of {len(fit.forecast.t)} samples by {METHODS[fit.chosen]}: median, and intervals that hold 50, 80, 95 % "
