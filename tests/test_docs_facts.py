@@ -134,6 +134,18 @@ def test_lists_of_solvers():
     )
 
 
+def test_where_it_is_in_the_code():
+    """Every file of the core has its row, and names that the theory points at are there."""
+    table = PAGES["how-it-works.md"].split("## Where it is in the code")[1]
+    listed = {name.rstrip("/") for name in re.findall(r"`(_\w+(?:\.py|/))`", table)}
+    core = {path.name for path in (ROOT / "lagrax").glob("_*") if not path.name.startswith("__")}
+    assert listed == core - {"_choices.py"}
+    code = "".join(path.read_text() for path in (ROOT / "lagrax" / "_adjoint").glob("*.py"))
+    symbols = PAGES["adjoints.md"].split("| symbol | in the code |")[1].split("\n\n")[0]
+    for name in re.findall(r"`(\w+)(?:\.(\w+))?(?:\(.*?\))?`", symbols):
+        assert all(re.search(rf"\b{part}\b", code) for part in name if part), name
+
+
 def test_results():
     """Those that diffrax does not have are in the table."""
     ours = set(RESULTS._name_to_item) - set(dfx.RESULTS._name_to_item)
