@@ -52,6 +52,12 @@ release: lint test docs  ## all checks, then the wheel and the sdist, tried in n
 	@.venv-tvboptim/bin/python -m pip install --quiet tvboptim==0.4.0
 	@touch $@
 
+# Another, for `python -m benchmarks.forecasts`.
+.venv-statsforecast/done:
+	$(PYTHON) -m venv .venv-statsforecast
+	@.venv-statsforecast/bin/python -m pip install --quiet statsforecast==2.1.1
+	@touch $@
+
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
 

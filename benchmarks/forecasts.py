@@ -1,0 +1,87 @@
+"""Forecasts of real series on a temporal hold-out: `python -m benchmarks.forecasts FOLDER [NAME …]`.
+
+One recipe for all series: the last 25 % are held out and forecast from rolling origins, beside an autoregression (AIC) and
+AutoARIMA, which needs `make .venv-statsforecast/done`. FOLDER holds the files below; results go to `out/forecasts.jsonl`.
+"""
+
+import csv
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+
+import lagrax as lx
+from lagrax.series._forecaster import spread_origins
+
+# File, column, rows (a column and its value), season, horizon.
+SERIES = {
+    "blowflies": ("blowflies_nicholson_pomp.csv", "count", ("set", "4"), None, 38),
+    "measles": ("measles_london_biweekly_1944_65.csv", "London", None, 26, 26),
+    "laser": ("santafe_laser_10093.csv", "intensity", None, None, 24),
+    "sunspots": ("sunspots_yearly_1700_2008.csv", "SUNACTIVITY", None, None, 22),
+    "nino": ("nino34_hadisst_monthly_1870_2022.csv", "sst", None, 12, 24),
+    "hare": ("hudson_bay_lynx_hare_1900_1920.csv", "Hare", None, None, 4),
+}
+PEER = Path(".venv-statsforecast/bin/python")
+RESULTS = Path("out/forecasts.jsonl")
+
+
+def read(folder: Path, name: str) -> np.ndarray:
+    file, column, chosen, _, _ = SERIES[name]
+    with open(folder / file) as lines:
+        rows = [row for row in csv.DictReader(lines) if chosen is None or row[chosen[0]] == chosen[1]]
+    return np.array([float(row[column]) for row in rows])
+
+
+def compare(folder: Path, name: str) -> dict:
+    y, season, horizon = read(folder, name), *SERIES[name][3:]
+    start = time.perf_counter()
+    found = lx.fit_series(np.arange(len(y)) * 1.0, y, season=season, horizon=horizon)
+    seconds = time.perf_counter() - start
+    forecaster = found.forecasters["ar"]
+    record = forecaster.records[0]
+    origins = spread_origins(record, forecaster.first)
+    origins = origins[(origins >= record.train - 1) & (origins + horizon < len(y))]
+    given = {"y": y.tolist(), "train": record.train, "horizon": horizon, "season": season}
+    given |= {"origins": origins.tolist(), "transform": found.settings["transform"]}
+    scores = {key: None if score is None else [score.mase, score.coverage95] for key, score in found.holdout.scores.items()}
+    row = {"series": name, "n": len(y), "chosen": found.chosen, "scores": scores, "seconds": seconds, "autoarima": None}
+    if PEER.exists():
+        peer = subprocess.run(
+            [PEER, "benchmarks/with_autoarima.py"], input=json.dumps(given), capture_output=True, text=True
+        )
+        row["autoarima"] = json.loads(peer.stdout) if peer.returncode == 0 else None
+    return row
+
+
+def line(row: dict) -> str:
+    mase, coverage = row["scores"][row["chosen"]]
+    peer = min((one["mase"] for one in (row["autoarima"] or {}).values()), default=None)
+    against = "" if peer is None else f", {mase / peer:.2f} × AutoARIMA ({peer:.3g})"
+    own = row["scores"]["model"]
+    model = "refused" if own is None else f"{own[0]:.3g}"
+    ratio = mase / row["scores"]["ar"][0]
+    return (
+        f"{row['series']} (n = {row['n']}): MASE {mase:.3g} by {row['chosen']} (model {model}), "
+        f"{ratio:.2f} × AR{against}; 95 % intervals cover {100 * coverage:.0f} %; {row['seconds']:.0f} s"
+    )
+
+
+def main() -> None:
+    if len(sys.argv) < 2 or not Path(sys.argv[1]).is_dir():
+        raise SystemExit("usage: python -m benchmarks.forecasts FOLDER [NAME …], with the folder of the series")
+    jax.config.update("jax_compilation_cache_dir", ".cache/jax")
+    RESULTS.parent.mkdir(exist_ok=True)
+    for name in sys.argv[2:] or SERIES:
+        row = compare(Path(sys.argv[1]), name)
+        with RESULTS.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+        print(line(row), flush=True)
+
+
+if __name__ == "__main__":
+    main()
