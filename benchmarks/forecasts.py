@@ -60,8 +60,8 @@ def compare(folder: Path, name: str) -> dict:
 
 def line(row: dict) -> str:
     mase, coverage = row["scores"][row["chosen"]]
-    peer = min((one["mase"] for one in (row["autoarima"] or {}).values()), default=None)
-    against = "" if peer is None else f", {mase / peer:.2f} × AutoARIMA ({peer:.3g})"
+    peers = (row["autoarima"] or {}).items()
+    against = "".join(f", {mase / one['mase']:.2f} × AutoARIMA ({name}: {one['mase']:.3g})" for name, one in peers)
     own = row["scores"]["model"]
     model = "refused" if own is None else f"{own[0]:.3g}"
     ratio = mase / row["scores"]["ar"][0]

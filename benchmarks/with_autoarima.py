@@ -1,7 +1,6 @@
 """AutoARIMA of statsforecast on the same origins, run in an environment of its own: `python with_autoarima.py < in > out`.
 
-Fitted once on the training part, as raw values and transformed as lagrax chose, and rolled forward with these parameters;
-the better of the two on the hold-out is what lagrax is compared with.
+Fitted once on the training part, as raw values and transformed as lagrax chose, and rolled forward with these parameters.
 """
 
 import json

@@ -54,3 +54,26 @@ def test_a_batch_of_pasts():
 
     rates = jnp.array([1.0, 2.0])
     assert jnp.allclose(jax.vmap(end)(rates), 1 - (1 - jnp.exp(-rates)) / rates, atol=1e-5)
+
+
+def test_a_model_reads_an_observed_past():
+    ts = np.linspace(-1.0, 0.0, 21)
+    past = nn.SampledHistory(ts, np.exp(ts)[:, None])
+    settings = {"history": nn.read_samples, "stepsize_controller": dfx.PIDController(rtol=1e-6, atol=1e-8)}
+    field = lambda t, y, z, args: -z
+    model = nn.NeuralDDE(field, 1.0, **settings)
+    assert model(past)[0] == pytest.approx(1 - (1 - np.exp(-1.0)), abs=1e-4)
+    jumped = nn.NeuralDDE(field, 1.0, y0=lambda x: x(0.0) + 2.0, jump_ts=(0.5,), **settings)
+    assert jumped(past)[0] == pytest.approx(2 + 1 - (1 - np.exp(-1.0)), abs=1e-4)
+    with pytest.raises(ValueError, match=r"a delay may be 1\.5"):
+        nn.NeuralDDE(field, 1.5, **settings)(past)
+
+
+def test_a_linear_skip_adds_a_matrix():
+    skip = nn.LinearSkip(
+        lambda t, y, z, args: y * z, np.array([[1.0, 0.0, 3.0, 0.0], [0.0, 2.0, 0.0, 4.0]]), np.array([5.0, 6.0])
+    )
+    y, z = jnp.array([1.0, 2.0]), jnp.array([3.0, 4.0])
+    assert skip(0.0, y, z, None).tolist() == [1 + 9 + 5 + 3, 4 + 16 + 6 + 8]
+    with pytest.raises(ValueError, match="the weight takes 4"):
+        skip(0.0, y, (z, z), None)

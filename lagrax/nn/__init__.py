@@ -25,6 +25,7 @@ from ._parameters import TimeDependentParameters as TimeDependentParameters
 from ._parameters import count_parameters as count_parameters
 from ._sampled import SampledHistory as SampledHistory
 from ._sampled import read_samples as read_samples
+from ._skip import LinearSkip as LinearSkip
 from ._special import RadialField as RadialField
 from ._special import ResidualField as ResidualField
 from ._special import representing_dde as representing_dde

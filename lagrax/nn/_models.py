@@ -19,6 +19,7 @@ from .._solve import ddesolve
 from .._term import DelayTerm
 from ._handover import HANDOVER, Handover
 from ._parameters import attach, detach
+from ._sampled import SampledHistory
 
 
 class AbstractModel(eqx.Module):
@@ -122,19 +123,27 @@ class NeuralDDE(AbstractModel):
     - `delays`: a PyTree of delays, as in [`lagrax.DelayTerm`][]. Numbers are fixed, a [`lagrax.nn.LearnableDelay`][] is
       trained.
     - `history`: the initial function in the place of the constant: `history(t, x)` for t ≤ 0, smooth in t, where x is
-      whatever the model is called with. If it is a module, its arrays are trained too.
+      whatever the model is called with. If it is a module, its arrays are trained too. [`lagrax.nn.read_samples`][] reads
+      an observed past.
+    - `y0`: the state at 0 where it is not `history(0, x)`: `y0(x)`. The solution jumps there.
+    - `jump_ts`: times at which the field jumps or the history has a kink, as in [`lagrax.ddesolve`][].
     """
 
     field: Callable
     delays: PyTree = eqx.field(converter=lambda delays: _frozen(delays))
     history: Callable | None = eqx.field(kw_only=True, default=None)
+    y0: Callable | None = eqx.field(kw_only=True, default=None)
+    jump_ts: tuple[float, ...] | None = eqx.field(kw_only=True, default=None, static=True)
 
     def solve(self, x, ts=None, *, args=None, adjoint=None, dense=False, throw=True):
         state = lambda h: attach(self.field, _augment(self, h))
+        if isinstance(x, SampledHistory):
+            x.check(self.delays)
         initial = self.history
         history = state(x) if initial is None else lambda t: state(initial(t, x))
+        y0 = None if self.y0 is None else state(self.y0(x))
         term = DelayTerm(self.field, self.delays)
-        return _run(self, term, 0.0, _end(self, ts), history, ts, args, adjoint, dense, throw)
+        return _run(self, term, 0.0, _end(self, ts), history, ts, args, adjoint, dense, throw, self.jump_ts, y0)
 
 
 class NeuralODEDDE(AbstractModel):
@@ -168,7 +177,9 @@ class _WithoutPast(eqx.Module):
         return self.field(t, y, None, args)
 
 
-def _run(model: AbstractModel, term, t0, t1, history, ts, args, adjoint, dense, throw, jump_ts=None) -> dfx.Solution:
+def _run(
+    model: AbstractModel, term, t0, t1, history, ts, args, adjoint, dense, throw, jump_ts=None, y0=None
+) -> dfx.Solution:
     return ddesolve(
         term,
         model.solver,
@@ -177,6 +188,7 @@ def _run(model: AbstractModel, term, t0, t1, history, ts, args, adjoint, dense, 
         model.dt0,
         history,
         args,
+        y0=y0,
         saveat=dfx.SaveAt(t1=ts is None, ts=ts, dense=dense),
         stepsize_controller=model.stepsize_controller,
         adjoint=model.adjoint if adjoint is None else adjoint,
