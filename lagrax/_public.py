@@ -1,7 +1,5 @@
 """The public names, which `import lagrax` offers and loads at their first use."""
 
-from . import nn as nn
-from . import series as series
 from ._adjoint import ContinuousAdjoint as ContinuousAdjoint
 from ._adjoint import DiscreteAdjoint as DiscreteAdjoint
 from ._adjoint import ForwardMode as ForwardMode
@@ -24,4 +22,3 @@ from ._term import DelayTerm as DelayTerm
 from .saving._persist import ModelFileError as ModelFileError
 from .saving._persist import load as load
 from .saving._persist import save as save
-from .series import fit_series as fit_series

@@ -53,7 +53,8 @@ def test_python_m_and_a_bare_import_need_no_jax():
 
 def test_all_public_names_are_offered():
     names = [name for name in vars(_public) if not name.startswith("_")]
-    assert {"ddesolve", "DelayTerm", "nn", "save", "load", "DiscreteAdjoint", "RESULTS"} <= set(names) <= set(dir(lagrax))
+    assert {"ddesolve", "DelayTerm", "save", "load", "DiscreteAdjoint", "RESULTS"} <= set(names) <= set(dir(lagrax))
+    assert {"nn", "series", "fit_series"} <= set(dir(lagrax)) and lagrax.fit_series is lagrax.series.fit_series
     assert all(getattr(lagrax, name) is getattr(_public, name) for name in names)
     for name in ("dde_solve", "_dde_solve"):
         with pytest.raises(AttributeError, match=f"module 'lagrax' has no attribute '{name}'"):

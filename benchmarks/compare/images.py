@@ -109,8 +109,8 @@ def _iteration(model: ImageClassifier, batch: np.ndarray, labels: np.ndarray) ->
     optimizer = optax.adam(RATE)
 
     def loss(parameters):
-        logits, evaluations = eqx.combine(parameters, static).classify(batch)
-        return jnp.mean(optax.softmax_cross_entropy_with_integer_labels(logits, labels)), evaluations
+        logits, stats = eqx.combine(parameters, static).classify(batch)
+        return jnp.mean(optax.softmax_cross_entropy_with_integer_labels(logits, labels)), stats["num_evaluations"]
 
     def update(parameters, state):
         (_, evaluations), gradient = jax.value_and_grad(loss, has_aux=True)(parameters)

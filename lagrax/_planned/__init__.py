@@ -3,5 +3,3 @@
 from ._bounded import empty_output as empty_output
 from ._bounded import integrate_bounded as integrate_bounded
 from ._bounded import walk_back_bounded as walk_back_bounded
-from ._loop import integrate as integrate
-from ._walk_back import walk_back as walk_back
