@@ -29,6 +29,7 @@ FIGURES = {
     "demo": "demo",
     "state_delay": "state-delay",
     "posterior": "posterior",
+    "aliases": "aliases",
 }
 """Module and figure."""
 
@@ -57,8 +58,8 @@ def main(names: list[str]) -> None:
         with tempfile.TemporaryDirectory() as folder:
             printed = run(name, Path(folder))
             shutil.copy(Path(folder) / "out" / f"{FIGURES[name]}.png", ROOT / "docs" / "img")
-        (ROOT / "docs" / "gallery" / "out").mkdir(exist_ok=True)
-        (ROOT / "docs" / "gallery" / "out" / f"{name}.txt").write_text(printed)
+        (ROOT / "docs" / "gallery" / "printed").mkdir(exist_ok=True)
+        (ROOT / "docs" / "gallery" / "printed" / f"{name}.txt").write_text(printed)
         print(f"{time.perf_counter() - start:.0f} s", flush=True)
     print(f"Pictures: {ROOT / 'docs' / 'img'}")
 

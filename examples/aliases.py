@@ -111,6 +111,7 @@ def main() -> None:
     fit = lx.fit_series(t, y, model="nicholson")
     (found,) = fit.delays
     print(f"τ = {found.estimate:.1f} days ({found.low:.1f} to {found.high:.1f}), {found.verdict}; aliases {found.aliases}")
+    assert abs(found.estimate - 14) < 2 and "period" in {alias.kind for alias in found.aliases}
     delays = np.arange(0.5, 50.0, 0.25)
     loss = errors(logistic(np.random.default_rng(0)), delays)
     good, best = np.sum(loss < 1.5 * loss.min()), delays[loss.argmin()]

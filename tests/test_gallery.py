@@ -37,7 +37,7 @@ def test_every_example_is_in_the_gallery():
         assert f"img/{figure}.png" in text and f'--8<-- "examples/{name}.py"' in text
         assert f'href="{page}.html"><img src="../img/{figure}.png"' in index and f"gallery/{page}.md" in nav
         assert (ROOT / "docs" / "img" / f"{figure}.png").exists()
-        assert (ROOT / "docs" / "gallery" / "out" / f"{name}.txt").exists()
+        assert (ROOT / "docs" / "gallery" / "printed" / f"{name}.txt").exists()
 
 
 def test_every_example_asserts_something():
