@@ -97,7 +97,7 @@ def run(given: argparse.Namespace) -> int:
     else:
         prepared = _run.reopen(_folder.unfinished(given.resume, given.out), request)
     again = shlex.join(["lagrax", "fit", "--resume", str(prepared.folder)])
-    message = f"{INTERRUPTED}; what was saved is kept. To go on: {again}"
+    message = f"{INTERRUPTED}; the settings are kept. To go on: {again}"
     try:
         with interruptible(message):
             fit = _run.complete(prepared)
@@ -137,8 +137,8 @@ def _print_outcome(folder: Path, fit: "SeriesFit") -> None:
     from ..fitting import _words
 
     print(wrapped(_words.headline(fit), ""))
-    for delay in fit.delays:
-        print(wrapped(f"{_words.delay(delay, fit.samples.unit)}.", ""))
+    for sentence in _words.delays(fit):
+        print(wrapped(sentence, ""))
     for note in fit.notes:
         print(wrapped(note, "  "))
     print(f"\nForecast: {folder / 'forecast.csv'}\nNumbers:  {folder / 'fit.json'}\nReport:   {folder / 'report.html'}")

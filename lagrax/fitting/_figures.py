@@ -125,10 +125,12 @@ def profiles(page: Page) -> Figure | None:
     for axis, profile in zip(axes[:, 0], fit.profiles, strict=True):
         _profile(axis, page, profile)
     figures.legend(figure, axes, columns=3)
-    caption = (
-        "The loss over the delay, all else fitted anew at each. A low place is not yet the delay: aliases, which explain "
-        "the data without being it, are marked."
+    known = (
+        "The loss over the delay, all else fitted anew at each. A low place is not yet the delay: aliases, explaining the "
+        "data without being it, are marked."
     )
+    neural = "The error of predicting with one more delay, over where that is; training then moves the delays a little."
+    caption = neural if fit.kind == "neural" else known
     return figures.save(figure, page.folder, "profile", caption)
 
 
@@ -201,8 +203,10 @@ def autocorrelation(page: Page) -> Figure | None:
 
 
 def _correlation(values: np.ndarray, lag: int) -> float:
+    """NaN if no two samples so far apart are known."""
     centred = values - np.nanmean(values)
-    return float(np.nanmean(centred[lag:] * centred[:-lag]) / np.nanvar(values))
+    products = centred[lag:] * centred[:-lag]
+    return float(np.nanmean(products) / np.nanvar(values)) if np.isfinite(products).any() else np.nan
 
 
 def quantiles(page: Page) -> Figure | None:

@@ -54,7 +54,8 @@ def page(
     unit = fit.samples.unit
     content = [
         f'<p class="lead">{escape(words.headline(fit))}</p>',
-        f"<p>{escape(words.choice(fit))} {escape(_delays(fit.delays, unit))}</p>",
+        *(f"<p>{escape(sentence)}</p>" for sentence in words.delays(fit)),
+        *(f"<p>{escape(sentence)}</p>" for sentence in words.verdicts(fit)),
         *(f"<p>{escape(note)}</p>" for note in fit.notes),
         f'<div class="figures">{"".join(_figure(folder, figure) for figure in figures)}</div>',
         _estimates(fit, unit),
@@ -66,10 +67,6 @@ def page(
     return _PAGE.format(
         title=escape(title), css=CSS + _OWN_CSS, eyebrow=escape(eyebrow), content="\n".join(part for part in content if part)
     )
-
-
-def _delays(delays: Sequence[Estimate], unit: str) -> str:
-    return " ".join(f"{words.delay(delay, unit)}. {words.VERDICTS.get(delay.verdict or '', '')}" for delay in delays)
 
 
 def _figure(folder: Path, figure: Figure) -> str:
@@ -84,7 +81,8 @@ def _estimates(fit: SeriesFit, unit: str) -> str:
     if not fit.delays and not fit.parameters:
         return ""
     rows = [_estimate(delay, unit) for delay in fit.delays] + [_estimate(found, "") for found in fit.parameters]
-    return _table("Estimates", ("estimate", "value", "95 % interval", "verdict", "aliases"), rows)
+    spread = "range over members" if fit.kind == "neural" else "95 % interval"
+    return _table("Estimates", ("estimate", "value", spread, "verdict", "aliases"), rows)
 
 
 def _estimate(found: Estimate, unit: str) -> Sequence[str]:

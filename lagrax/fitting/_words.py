@@ -19,9 +19,9 @@ ALIASES = {
 }
 
 VERDICTS = {
-    "identified": "The data and the equation agree on it.",
-    "predictive only": "It helps to forecast; it need not be a delay of the mechanism.",
-    "at bound": "The loss still falls at the edge of the range searched, so it is not an estimate: widen --delay-bounds.",
+    "identified": "the data and the equation agree on it.",
+    "predictive only": "it helps to forecast; it need not be a delay of the mechanism.",
+    "at bound": "the loss still falls at the edge of the range searched, so that it is no estimate; widen --delay-bounds.",
 }
 
 
@@ -67,14 +67,8 @@ def headline(fit: SeriesFit) -> str:
     if own.mase <= others[rival].mase:
         return f"The {model_name(fit)} forecasts best: {_mase(own)} against {rivals}{_rest(others, rival)}, {end}."
     winner = f"{METHODS[rival][0].upper()}{METHODS[rival][1:]}"
-    return f"{winner} forecasts better than the {model_name(fit)}: {_mase(others[rival])} against {_mase(own)}, {end}."
-
-
-def choice(fit: SeriesFit) -> str:
-    """Whose forecast is given."""
-    if fit.chosen == "model":
-        return f"The forecast is that of the {model_name(fit)}."
-    return f"The forecast given is that of {METHODS[fit.chosen]}."
+    how = "as well as" if _mase(own) == _mase(others[rival]) else "better than"
+    return f"{winner} forecasts {how} the {model_name(fit)}: {_mase(others[rival])} against {_mase(own)}, {end}."
 
 
 def _rest(others: dict[str, Score], rival: str) -> str:
@@ -91,9 +85,20 @@ def _span(holdout: Holdout) -> str:
     return f"{ahead} from {holdout.origins} origin{'s' * (holdout.origins != 1)} in the part held out"
 
 
-def delay(estimate: Estimate, unit: str) -> str:
-    """A delay with its interval, its verdict and its aliases."""
-    interval = "" if estimate.low is None else f" (95 %: {number(estimate.low)} to {number(estimate.high)})"
+def interval(estimate: Estimate, neural: bool) -> str:
+    """Such as "95 %: 13.5 to 14.9"; for a neural model the range of its members, which is no interval of confidence."""
+    if estimate.low is None:
+        return ""
+    return f"{'members' if neural else '95 %'}: {number(estimate.low)} to {number(estimate.high)}"
+
+
+def delays(fit: SeriesFit) -> list[str]:
+    """A sentence for each delay, with its interval, its verdict and its aliases."""
+    return [_delay(estimate, fit.samples.unit, fit.kind == "neural") for estimate in fit.delays]
+
+
+def _delay(estimate: Estimate, unit: str, neural: bool) -> str:
+    within = interval(estimate, neural)
     kinds = dict.fromkeys(alias.kind for alias in estimate.aliases)
     also = [
         f"{', '.join(number(alias.value) for alias in estimate.aliases if alias.kind == kind)} ({ALIASES.get(kind, kind)})"
@@ -101,4 +106,10 @@ def delay(estimate: Estimate, unit: str) -> str:
     ]
     aliases = f"; not to be confused with {' or '.join(also)}" if also else ""
     value = f"{number(estimate.estimate)} {unit}".rstrip()
-    return f"{symbol(estimate.name)} = {value}{interval}, {estimate.verdict}{aliases}"
+    return f"{symbol(estimate.name)} = {value}{f' ({within})' if within else ''}, {estimate.verdict}{aliases}."
+
+
+def verdicts(fit: SeriesFit) -> list[str]:
+    """What the verdicts mean, each said once."""
+    found = dict.fromkeys(estimate.verdict for estimate in fit.delays if estimate.verdict)
+    return [f"{verdict[0].upper()}{verdict[1:]}: {VERDICTS[verdict]}" for verdict in found if verdict in VERDICTS]

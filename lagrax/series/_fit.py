@@ -19,6 +19,7 @@ from ._samples import samples_of
 from ._transforms import Transform, chosen
 
 Progress = Callable[[str, float | None, str], None]
+_CALLED = {"model": "the model", "naive": "the last value", "seasonal_naive": "the last season", "ar": "an autoregression"}
 
 
 def fit_series(
@@ -140,7 +141,8 @@ def _assembled(plan: _Plan, found: dict[str, Any], notes: list[str], settings: d
     fitted = _fitted(final.get("model", final[best]), plan, first)
     everyone = {name: scores.get(name) for name in ("model", "naive", "seasonal_naive", "ar")}
     sentence = (
-        f"The default forecast is that of {best}, which had the lowest error in training (MASE {validation[best]:.3g})."
+        f"The forecast given is that of {_CALLED[best]}, which had the lowest error in the training part (MASE "
+        f"{validation[best]:.3g})."
     )
     return SeriesFit(
         kind=found["kind"],
