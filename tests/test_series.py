@@ -10,7 +10,7 @@ from lagrax.series import Mechanism, Parameter, _identify, _search, fit_series
 from lagrax.series._baselines import Autoregression, SeasonalNaive, fit_autoregression
 from lagrax.series._identify import aliases, verdict
 from lagrax.series._period import dominant_period
-from lagrax.series._record import Record
+from lagrax.series._record import Record, filled
 from lagrax.series._result import Profile
 from lagrax.series._rolling import Rolled, residual_quantiles, score, truth_of
 from lagrax.series._transforms import Transform, chosen
@@ -98,6 +98,11 @@ def test_an_autoregression_finds_its_coefficients():
         u[i] = 0.3 + 1.2 * u[i - 1] - 0.5 * u[i - 2] + 0.1 * rng.standard_normal()
     found = fit_autoregression([record(u)]).coefficients[0]
     assert np.allclose(found[:3], [0.3, 1.2, -0.5], atol=0.08) and np.all(np.abs(found[3:]) < 0.1)
+    gaps = record(u)
+    gaps.seen[rng.choice(2000, 100, replace=False)] = np.nan
+    gaps = Record(gaps.t, gaps.seen, filled(gaps.t, gaps.seen), None, 2000)
+    again = fit_autoregression([gaps]).coefficients[0]
+    assert np.allclose(again[:3], [0.3, 1.2, -0.5], atol=0.2) and not np.array_equal(again, found)
 
 
 def test_forecasts_of_baselines_do_not_read_ahead():

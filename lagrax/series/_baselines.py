@@ -47,21 +47,21 @@ class Autoregression(AbstractRoll):
 def fit_autoregression(records: list[Record], most: int | None = None) -> Autoregression:
     """By least squares, with the order of the lowest AIC on the rows that all orders can use.
 
-    Rows next to a missing value are left out.
+    Rows whose value is missing are left out; gaps in the past of others are bridged by straight lines.
     """
-    parts = [record.seen for record in records]
-    rows = sum(len(part) for part in parts)
+    rows = sum(len(record.t) for record in records)
     most = min(rows // 5, max(int(10 * np.log10(rows)), 2)) if most is None else most
-    most = max(1, min(most, max(len(part) for part in parts) // 3))
-    columns = [_one_column([part[:, i] for part in parts], most) for i in range(parts[0].shape[1])]
+    most = max(1, min(most, max(len(record.t) for record in records) // 3))
+    columns = [_one_column(records, i, most) for i in range(records[0].u.shape[1])]
     longest = max(len(column) for column in columns)
     return Autoregression(np.stack([np.pad(column, (0, longest - len(column))) for column in columns]))
 
 
-def _one_column(parts: list[np.ndarray], most: int) -> np.ndarray:
-    lags = [np.lib.stride_tricks.sliding_window_view(part, most + 1)[:, ::-1] for part in parts if len(part) > most]
-    table = np.concatenate(lags)
-    table = table[np.isfinite(table).all(axis=1)]
+def _one_column(records: list[Record], i: int, most: int) -> np.ndarray:
+    lagged = lambda u: np.lib.stride_tricks.sliding_window_view(u, most + 1)[:, ::-1]
+    long = [record for record in records if len(record.t) > most]
+    tables = [lagged(record.u[:, i])[~np.isnan(record.seen[most:, i])] for record in long]
+    table = np.concatenate(tables)
     if len(table) < most + 3:
         return np.array([0.0, 1.0])
     best, lowest = np.array([0.0, 1.0]), np.inf

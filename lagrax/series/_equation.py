@@ -69,7 +69,8 @@ class Equation(eqx.Module):
             saveat=dfx.SaveAt(ts=window.t[1:]), stepsize_controller=dfx.ConstantStepSize(),
             adjoint=ForwardMode(), max_steps=self.max_steps, throw=False,
         )  # fmt: skip
-        return jnp.concatenate([start[None], solution.ys])
+        ahead: Any = solution.ys
+        return jnp.concatenate([start[None], ahead])
 
     def residuals(self, values, start, window: Windows, sd: Float[Array, " d"]) -> Float[Array, " r"]:
         miss = (self.predict(values, start, window) - window.y) / sd

@@ -134,7 +134,7 @@ def _assembled(plan: _Plan, found: dict[str, Any], notes: list[str], settings: d
         origins = len(ahead.origins)
     validation |= {} if found["validated"] is None else {"model": found["validated"], **found["validation"]}
     best = min(validation, key=lambda name: validation[name])
-    forecasters = {
+    forecasters: dict[str, Any] = {
         name: Forecaster(method, tuple(plan.records), plan.transform, first, widen.get(name, 1.0))
         for name, method in final.items()
     }

@@ -4,6 +4,8 @@ Time is counted in samples, and values are standardised. One step of Heun's meth
 samples of the past: what a series knows between its samples is little, and a training takes seconds.
 """
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -25,7 +27,7 @@ class SkipField(eqx.Module):
         d, inputs = matrix.shape
         network = eqx.nn.MLP(inputs, d, 24, 2, activation=jnp.tanh, dtype=jnp.float32, key=key)
         # The network starts at zero: what is trained at first is a correction of the linear model.
-        last = network.layers[-1]
+        last: Any = network.layers[-1]
         zero = lambda layer: (layer.weight, layer.bias)
         last = eqx.tree_at(zero, last, (jnp.zeros_like(last.weight), jnp.zeros_like(last.bias)))
         self.network = eqx.tree_at(lambda mlp: mlp.layers[-1], network, last)

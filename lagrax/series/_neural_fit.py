@@ -115,10 +115,11 @@ def _standardised(plan: Any, season: int | None, longest: int) -> Ensemble:
     given = [record.inputs[: record.train] for record in plan.records if record.inputs is not None]
     inputs = np.concatenate(given) if given else np.zeros((1, 0))
     record = plan.records[0]
+    nobody: Any = None
     return Ensemble(
-        None, mean, sd, low - reach, high + reach, inputs.mean(axis=0), np.maximum(inputs.std(axis=0), 1e-12),
+        nobody, mean, sd, low - reach, high + reach, inputs.mean(axis=0), np.maximum(inputs.std(axis=0), 1e-12),
         season, longest + 2, float(record.t[0]), record.step,
-    )  # type: ignore[arg-type]  # fmt: skip
+    )  # fmt: skip
 
 
 def _scan(table: _Table, usable: list[np.ndarray], longest: int, delays: Any) -> Scan:

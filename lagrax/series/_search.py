@@ -80,5 +80,5 @@ class Search:
             ended = jax.vmap(Bounds.values)(limits, lanes.theta)
             found.append([np.asarray(x)[:kept] for x in (ended, lanes.starts, lanes.cost)])
             self.tell(min(1.0, (first + LANES) / count))
-        ended, states, cost = (np.concatenate(parts) for parts in zip(*found, strict=True))
-        return Fits(ended, states, np.where(np.isfinite(cost), cost, np.inf))
+        final, states, cost = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        return Fits(final, states, np.where(np.isfinite(cost), cost, np.inf))
