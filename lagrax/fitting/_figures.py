@@ -73,7 +73,7 @@ def forecast(page: Page) -> Figure:
     figure = draw_forecast(page.view, samples.t[rows], samples.y[rows], fit.forecast, others)
     caption = (
         f"Forecast of {len(fit.forecast.t)} samples by {METHODS[fit.chosen]}: median, and intervals that hold 50, 80, 95 % "
-        "of the values if the future errs as the hold-out did."
+        "of the values if the future is like the past."
     )
     return figures.save(figure, page.folder, "forecast", caption)
 
