@@ -136,6 +136,7 @@ def test_aliases_and_verdicts():
     cost = 2 - 1.0 * np.exp(-(((delays - 14) / 3) ** 2)) - 1.2 * np.exp(-(((delays - 36) / 4) ** 2))
     found = aliases(Profile("tau", delays, cost), 14.0, 38.0)
     assert [alias.kind for alias in found] == ["period"] and 33 < found[0].value < 40
+    assert aliases(Profile("tau", delays, cost), 14.0, None, [found[0].value]) == ()
     to_zero = aliases(Profile("tau", delays, np.where(delays < 2, 0.9, cost)), 14.0, 38.0)
     assert to_zero[0].kind == "zero"
     bounds = (2.0, 28.0)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -65,8 +66,11 @@ def profile(search: Search, best: Fits, which: int, name: str, wide: tuple[float
     return Profile(name, delays[order], costs[order] / best.cost[0])
 
 
-def aliases(profile: Profile, estimate: float, period: float | None) -> tuple[Alias, ...]:
-    """The other places where the loss is less than half as much again as at the estimate."""
+def aliases(profile: Profile, estimate: float, period: float | None, others: Sequence[float] = ()) -> tuple[Alias, ...]:
+    """The other places where the loss is less than half as much again as at the estimate.
+
+    Where two delays do the same, the `others` are no aliases of this one: they have changed places.
+    """
     delays, cost = profile.delays, profile.cost
     found = []
     if cost[0] < 1.5 and cost[0] <= cost[1] and delays[0] < 0.5 * estimate:
@@ -77,7 +81,7 @@ def aliases(profile: Profile, estimate: float, period: float | None) -> tuple[Al
             continue
         kind = "period" if period is not None and abs(delays[i] / period - 1) < 0.2 else "embedding"
         found.append(Alias(float(delays[i]), kind))
-    return tuple(found)
+    return tuple(alias for alias in found if all(abs(alias.value / other - 1) > 0.1 for other in others))
 
 
 def intervals(search: Search, best: Fits, block: int, weights: np.ndarray, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

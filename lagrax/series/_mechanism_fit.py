@@ -129,7 +129,8 @@ def fit_mechanism(
     block = max(2, math.ceil(max(cycle, 2 * length) / stride))
     narrow = dataclasses.replace(search, low=bounds[0], high=bounds[1])
     low, high = intervals(narrow, fits, block, whole)
-    others = [aliases(found, float(fits.values[0, i]), ranges.period) for i, found in enumerate(profiles)]
+    taken = [float(delay) for delay in fits.values[0, :count]]
+    others = [aliases(found, taken[i], ranges.period, taken[:i] + taken[i + 1 :]) for i, found in enumerate(profiles)]
     gain = float(fits.cost[0]) / _cost_of_nothing(search)
     verdicts = [
         verdict(float(fits.values[0, i]), float(low[i]), float(high[i]), tuple(ranges.allowed[i]), others[i], gain)
