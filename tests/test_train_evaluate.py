@@ -13,7 +13,7 @@ import pytest
 from lagrax.saving._persist import load, save
 from lagrax.train import CheckpointError, fit, stack, unstack
 from lagrax.train import _fit as fit_module
-from lagrax.train import _progress as progress_module
+from lagrax.train import _metrics as progress_module
 
 from .test_train_fit import metrics, same
 from .train_problem import Line, data, loss, optimizer

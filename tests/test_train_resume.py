@@ -18,7 +18,7 @@ import pytest
 
 from lagrax.train import fit, stack
 from lagrax.train._checkpoint import read
-from lagrax.train._interrupt import interruptible
+from lagrax.train._schedule import interruptible
 
 from .test_train_fit import metrics, same
 from .train_problem import Line, data, loss, optimizer

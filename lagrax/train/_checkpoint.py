@@ -17,8 +17,7 @@ from jaxtyping import PyTree
 
 from ..saving._files import sole_writer
 from ..saving._persist import ModelFileError, load, save
-from ._agree import Processes
-from ._devices import on_host, readable
+from ._hosts import Processes, on_host, readable
 
 CHECKPOINT, METRICS = "checkpoint.lagrax", "metrics.jsonl"
 _VERSION = 2

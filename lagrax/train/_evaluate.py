@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from ._devices import readable
+from ._hosts import readable
 
 
 class Evaluations:

@@ -11,18 +11,14 @@ import numpy as np
 import optax
 from jaxtyping import Array, PyTree
 
-from ._agree import Processes
-from ._arguments import check_counts, check_evaluation, check_loss, check_optimizer
 from ._checkpoint import METRICS, checksum, prepared
-from ._devices import mesh_of
-from ._evaluate import Evaluations
-from ._interrupt import interruptible
-from ._loop import compile_chunk
-from ._metrics import MetricsFile
-from ._pace import Pace, next_stop
-from ._progress import Progress
+from ._compiled import compile_chunk
+from ._hosts import Processes, mesh_of
+from ._metrics import MetricsFile, Progress
+from ._request import Request
 from ._result import Ended, Fit
-from ._run import Run
+from ._schedule import Clock, Pace, interruptible, next_stop
+from ._session import Session
 
 _CHECKPOINT_SECONDS = 30.0
 
@@ -94,57 +90,30 @@ def fit(
 
     A [`lagrax.train.Fit`][].
     """
+    given = locals()
     mesh = mesh_of(data)
     processes = Processes(mesh)
-    clock = _Clock(math.inf if until is None else until, processes)
+    clock = Clock(math.inf if until is None else until, processes)
     with ExitStack() as held:
         with processes.safely("the start of fit"):
-            check_counts(iterations, batch_size, checkpoint_every, snapshots, evaluate_every, chunk, until, folder, resume)
-            check_evaluation(evaluate, evaluate_every)
-            check_loss(loss)
-            check_optimizer(optimizer, key)
+            asked = Request(**given)
             if folder is not None and processes.writes:
                 held.enter_context(prepared(os.fspath(folder), resume))
-            evaluations = Evaluations(evaluate, evaluate_every)
-            run = Run(
-                model, loss, data, optimizer, key, batch_size, stacked, data_stacked, in_turn, snapshots, folder,
-                evaluations, mesh, processes,
-            )  # fmt: skip
+            session = Session(asked, mesh, processes)
         if processes.several:
-            settings = {"iterations": iterations, "chunk": chunk, "until": until, "checkpoint_every": checkpoint_every}
-            settings |= {"in_turn": in_turn, "folder (or none)": folder is None, "resume": resume}
-            settings |= {"model (its numbers)": checksum(model)}
-            processes.check_same({**run.made_of, **settings})
+            numbers = {"model (its numbers)": checksum(model)}
+            processes.check_same({**session.made_of, **asked.same_everywhere(), **numbers})
         if resume:
-            run.resume(iterations)
-        ended = _train(run, iterations, clock, checkpoint_every, snapshots, chunk, progress)
-    return run.result(ended)
+            session.resume()
+        ended = _train(session, clock)
+    return session.result(ended)
 
 
-class _Clock:
-    """Seconds since the start of the call, and until the end of its budget."""
-
-    def __init__(self, budget: float, processes: Processes):
-        self.start, self.budget, self._processes = time.monotonic(), budget, processes
-
-    def spent(self) -> float:
-        """Of this process."""
-        return time.monotonic() - self.start
-
-    def left(self) -> float:
-        return self.budget - self.spent()
-
-    def agreed(self) -> float:
-        """The time that was spent, for all processes the same."""
-        return self._processes.agree(False, self.spent())[1][0]
-
-
-def _train(
-    run: Run, iterations: int, clock: _Clock, every: int | None, snapshots: int | None, fixed: int | None, shown: bool
-) -> Ended:
+def _train(run: Session, clock: Clock) -> Ended:
     """Dispatches chunks until the end, saving on the way. Returns how it ended."""
-    processes, evaluations = run.processes, run.evaluations
-    pace, bar = Pace(fixed), Progress(shown and processes.writes, run.iteration, iterations)
+    asked, processes, evaluations = run.asked, run.processes, run.evaluations
+    iterations, every, snapshots = asked.iterations, asked.checkpoint_every, asked.snapshots
+    pace, bar = Pace(asked.chunk), Progress(asked.progress and processes.writes, run.iteration, iterations)
     bar.compiling()
     chunk, metrics = _start(run, clock)
     bar.compiled()
@@ -178,7 +147,7 @@ def _train(
     return ended
 
 
-def _start(run: Run, clock: _Clock) -> tuple[Callable, MetricsFile]:
+def _start(run: Session, clock: Clock) -> tuple[Callable, MetricsFile]:
     """Compiles, and leaves traces in the folder once it is clear that loss and evaluation can be called."""
     with run.processes.safely("compiling"):
         chunk = compile_chunk(run.task, *run.arguments(0))
@@ -190,14 +159,14 @@ def _start(run: Run, clock: _Clock) -> tuple[Callable, MetricsFile]:
         return chunk, MetricsFile(path, run.history.columns(), run.evaluations.taken)
 
 
-def _evaluate(run: Run, clock: _Clock) -> dict[str, np.ndarray]:
+def _evaluate(run: Session, clock: Clock) -> dict[str, np.ndarray]:
     with run.processes.safely("evaluation"):
         found = run.evaluate()
     run.seconds = run.seconds_before + clock.agreed()
     return found
 
 
-def _dispatch(run: Run, chunk: Callable, count: int, pace: Pace, clock: _Clock) -> tuple[dict[str, np.ndarray], bool]:
+def _dispatch(run: Session, chunk: Callable, count: int, pace: Pace, clock: Clock) -> tuple[dict[str, np.ndarray], bool]:
     """Lets the compiled loop run. Returns the new metrics, and whether any seed is still going."""
     before = time.monotonic()
     run.state, rows, done, alive = chunk(*run.arguments(count))

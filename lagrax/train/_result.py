@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from ._devices import on_host
+from ._hosts import on_host
 
 Ended = Literal["finished", "interrupted", "diverged", "out of time"]
 

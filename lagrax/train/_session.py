@@ -1,7 +1,6 @@
 """A run between its dispatches: how far it is, and what has been recorded of it."""
 
 import os
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -14,70 +13,47 @@ from jax.sharding import Mesh
 from jaxtyping import Array, PyTree
 
 from . import _checkpoint as ckpt
-from ._agree import Processes
-from ._arguments import check_spread, number_of_samples, number_of_seeds
 from ._batches import start_of
-from ._devices import placed, spread
+from ._compiled import State, Task, initial_state
 from ._evaluate import Evaluations
-from ._loop import State, Task, initial_state
-from ._metrics import History
-from ._progress import describe_loss
+from ._hosts import Processes, on_mesh, placed
+from ._metrics import History, describe_loss
+from ._request import Request, check_divides, number_of_samples, number_of_seeds
 from ._result import Ended, Fit, message, stacked_snapshots
 
 
-class Run:
+class Session:
     """A run: what it is made of, how far it is, and what has been recorded of it."""
 
-    def __init__(
-        self,
-        model: PyTree,
-        loss: Callable,
-        data: PyTree,
-        optimizer: optax.GradientTransformation,
-        key: Array,
-        batch_size: int | None,
-        stacked: bool,
-        data_stacked: bool,
-        in_turn: bool,
-        snapshots: int | None,
-        folder: str | os.PathLike | None,
-        evaluations: Evaluations,
-        mesh: Mesh | None,
-        processes: Processes,
-    ):
-        parameters, rest = eqx.partition(model, eqx.is_inexact_array)
+    def __init__(self, asked: Request, mesh: Mesh | None, processes: Processes):
+        parameters, rest = eqx.partition(asked.model, eqx.is_inexact_array)
         constants, rest = eqx.partition(rest, eqx.is_array)
         parameters, self.constants = jax.tree.map(jnp.asarray, (parameters, constants))
-        self.data = spread(jax.tree.map(lambda x: jnp.asarray(x) if eqx.is_array_like(x) else x, data), mesh)
-        seeds = number_of_seeds(model) if stacked else None
-        size = number_of_samples(self.data, seeds if data_stacked else None, batch_size)
-        optimizer = optax.with_extra_args_support(optimizer)
-        check_spread(mesh, batch_size)
-        self.task = Task(loss, optimizer, rest, seeds, data_stacked, in_turn, batch_size, size, mesh)
+        self.data = on_mesh(jax.tree.map(lambda x: jnp.asarray(x) if eqx.is_array_like(x) else x, asked.data), mesh)
+        self.task = _task(asked, self.data, rest, mesh)
+        key, seeds = asked.key, self.task.seeds
         key = key if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else jr.wrap_key_data(key)
         self.keys = self.placed(key if seeds is None else jr.split(key, seeds))
         self.constants = self.placed(self.constants)
         self.state: State = self.placed(initial_state(self.task, parameters))
-        self.folder = None if folder is None else os.fspath(folder)
-        words = np.asarray(jr.key_data(key)).tolist()
+        self.folder = None if asked.folder is None else os.fspath(asked.folder)
         self.made_of = ckpt.describe(
-            model, self.state.optimizer, self.data,
-            key=words, batch_size=batch_size, seeds=seeds, data_stacked=data_stacked, snapshots=snapshots,
-            evaluate_every=evaluations.every,
+            asked.model, self.state.optimizer, self.data,
+            key=np.asarray(jr.key_data(key)).tolist(), batch_size=asked.batch_size, seeds=seeds,
+            data_stacked=asked.data_stacked, snapshots=asked.snapshots, evaluate_every=asked.evaluate_every,
         )  # fmt: skip
-        self.evaluations, self.processes = evaluations, processes
-        self.iteration, self.seconds_before = 0, 0.0
+        self.asked, self.processes = asked, processes
+        self.evaluations = Evaluations(asked.evaluate, asked.evaluate_every)
+        self.iteration, self.seconds_before, self.seconds, self.saved_at = 0, 0.0, 0.0, -1
         self.history = History()
         self.snapshots: dict[int, list[Any]] = {}
-        self.seconds = 0.0
-        self.saved_at = -1
 
     def placed(self, tree: PyTree) -> PyTree:
         """The tree with its arrays where the loop expects them."""
         where = self.task.everywhere
         return tree if where is None else jax.tree.map(lambda x: placed(x, where) if eqx.is_array(x) else x, tree)
 
-    def resume(self, iterations: int) -> None:
+    def resume(self) -> None:
         """Goes back to the checkpoint, if there is one."""
         if self.folder is None:
             return
@@ -87,10 +63,10 @@ class Run:
         path = os.path.join(self.folder, ckpt.CHECKPOINT)
         with self.processes.safely("resuming"):
             ckpt.check_same(path, found.made_of, self.made_of)
-            if found.iteration > iterations:
+            if found.iteration > self.asked.iterations:
                 raise ckpt.CheckpointError(
-                    f"the checkpoint {path} is at iteration {found.iteration}, expected at most iterations = {iterations}: "
-                    "ask for more iterations"
+                    f"the checkpoint {path} is at iteration {found.iteration}, expected at most iterations = "
+                    f"{self.asked.iterations}: ask for more iterations"
                 )
         self.state = self.placed(ckpt.restored(found.state, self.state))
         self.iteration, self.saved_at = found.iteration, found.iteration
@@ -166,3 +142,20 @@ class Run:
         loss = self.history.columns().get("loss")
         described = describe_loss(np.asarray(loss[-1])) if loss is not None else "no loss yet"
         return message(ended, self.iteration, self.seconds, described, np.asarray(self.state.diverged))
+
+
+def _task(asked: Request, data: PyTree, rest: PyTree, mesh: Mesh | None) -> Task:
+    """What stays the same during training; raises for arrays whose sizes do not go together."""
+    seeds = number_of_seeds(asked.model) if asked.stacked else None
+    check_divides(mesh, asked.batch_size)
+    return Task(
+        loss=asked.loss,
+        optimizer=optax.with_extra_args_support(asked.optimizer),
+        rest=rest,
+        seeds=seeds,
+        data_per_seed=asked.data_stacked,
+        in_turn=asked.in_turn,
+        batch_size=asked.batch_size,
+        size=number_of_samples(data, seeds if asked.data_stacked else None, asked.batch_size),
+        mesh=mesh,
+    )

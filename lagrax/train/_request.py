@@ -1,34 +1,65 @@
-"""Checks of what `fit` is given, each with one sentence."""
+"""What `fit` is asked for, as one value that is checked when it is made; each mistake has its sentence."""
 
+import dataclasses
 import inspect
+import os
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
 import jax
+import optax
 from jax.sharding import Mesh
-from jaxtyping import PyTree
+from jaxtyping import Array, PyTree
 
 
-def check_counts(iterations, batch_size, checkpoint_every, snapshots, evaluate_every, chunk, until, folder, resume) -> None:
-    if not _is_count(iterations):
-        raise ValueError(f"iterations = {iterations!r}, expected a positive whole number: such as 1000")
-    optional = {
-        "batch_size": batch_size,
-        "checkpoint_every": checkpoint_every,
-        "snapshots": snapshots,
-        "evaluate_every": evaluate_every,
-        "chunk": chunk,
-    }
-    for name, value in optional.items():
-        if value is not None and not _is_count(value):
-            raise ValueError(f"{name} = {value!r}, expected a positive whole number or None: such as 10")
-    if until is not None and not until > 0:
-        raise ValueError(f"until = {until!r}, expected a positive number of seconds or None: such as 60.0")
-    if resume and folder is None:
-        raise ValueError("resume=True without a folder, expected the folder of the run: pass folder='...'")
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """The arguments of [`lagrax.train.fit`][], which says what they mean. Every instance is possible; only the sizes of
+    arrays are looked at later, when these are on their devices."""
+
+    model: PyTree
+    loss: Callable
+    data: PyTree
+    optimizer: optax.GradientTransformation
+    iterations: int
+    key: Array
+    batch_size: int | None
+    stacked: bool
+    data_stacked: bool
+    in_turn: bool
+    folder: str | os.PathLike | None
+    resume: bool
+    checkpoint_every: int | None
+    snapshots: int | None
+    evaluate: Callable | None
+    evaluate_every: int | None
+    until: float | None
+    chunk: int | None
+    progress: bool
+
+    def __post_init__(self) -> None:
+        if not _is_count(self.iterations):
+            raise ValueError(f"iterations = {self.iterations!r}, expected a positive whole number: such as 1000")
+        for name in ("batch_size", "checkpoint_every", "snapshots", "evaluate_every", "chunk"):
+            value = getattr(self, name)
+            if value is not None and not _is_count(value):
+                raise ValueError(f"{name} = {value!r}, expected a positive whole number or None: such as 10")
+        if self.until is not None and not self.until > 0:
+            raise ValueError(f"until = {self.until!r}, expected a positive number of seconds or None: such as 60.0")
+        if self.resume and self.folder is None:
+            raise ValueError("resume=True without a folder, expected the folder of the run: pass folder='...'")
+        _check_evaluation(self.evaluate, self.evaluate_every)
+        _check_loss(self.loss)
+        _check_optimizer(self.optimizer, self.key)
+
+    def same_everywhere(self) -> dict[str, Any]:
+        """What all processes have to be given alike, apart from what a checkpoint is made of."""
+        names = ("iterations", "chunk", "until", "checkpoint_every", "in_turn", "resume")
+        return {name: getattr(self, name) for name in names} | {"folder (or none)": self.folder is None}
 
 
-def check_evaluation(evaluate: Any, every: int | None) -> None:
+def _check_evaluation(evaluate: Any, every: int | None) -> None:
     if evaluate is not None and not callable(evaluate):
         raise ValueError(
             f"evaluate is a {type(evaluate).__name__}, expected a function of the model or None: pass a function"
@@ -39,7 +70,7 @@ def check_evaluation(evaluate: Any, every: int | None) -> None:
         raise ValueError(f"evaluate_every = {every} without evaluate, expected both or none: pass evaluate=..., or drop it")
 
 
-def check_loss(loss: Any) -> None:
+def _check_loss(loss: Any) -> None:
     """Raises for a loss that cannot be called with a model, a batch and a key."""
     if not callable(loss):
         raise ValueError(f"loss is a {type(loss).__name__}, expected a function: def loss(model, batch, key)")
@@ -56,7 +87,7 @@ def check_loss(loss: Any) -> None:
         ) from None
 
 
-def check_optimizer(optimizer: Any, key: Any) -> None:
+def _check_optimizer(optimizer: Any, key: Any) -> None:
     """Raises for what is no optimiser, as `optax.adam` without its arguments, and for what is no random key."""
     if not (callable(getattr(optimizer, "init", None)) and callable(getattr(optimizer, "update", None))):
         given = getattr(optimizer, "__name__", type(optimizer).__name__)
@@ -88,7 +119,7 @@ def number_of_samples(data: PyTree, seeds: int | None, batch_size: int | None) -
     return size
 
 
-def check_spread(mesh: Mesh | None, batch_size: int | None) -> None:
+def check_divides(mesh: Mesh | None, batch_size: int | None) -> None:
     if mesh is not None and batch_size is not None and batch_size % mesh.size:
         raise ValueError(f"batch_size = {batch_size} with data on {mesh.size} devices, expected a multiple: change either")
 
