@@ -13,8 +13,8 @@ from jaxtyping import Array, Float, Inexact, Int, PyTree
 
 from ._method._step import Step
 from ._output._event import event_values, stopped_by, triggered
-from ._output._results import RESULTS, failed
 from ._problem import Problem
+from ._results import RESULTS, failed
 from ._setup import Setup
 from ._xla._neighbours import previous
 

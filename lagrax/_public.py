@@ -16,7 +16,7 @@ from ._lag import Uniform as Uniform
 from ._memory_of import memory_of as memory_of
 from ._network._graph import Graph as Graph
 from ._output._dense import DenseSolution as DenseSolution
-from ._output._results import RESULTS as RESULTS
+from ._results import RESULTS as RESULTS
 from ._solve import ddesolve as ddesolve
 from ._term import DelayTerm as DelayTerm
 from .saving._persist import ModelFileError as ModelFileError

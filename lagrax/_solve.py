@@ -16,9 +16,9 @@ from ._impulses import Impulses
 from ._layout import laid_out, observed_times
 from ._output._dense import DenseSolution
 from ._output._event import locate_event
-from ._output._results import RESULTS, failed
 from ._output._save import save
 from ._problem import Problem
+from ._results import RESULTS, failed
 from ._setup import Setup
 from ._term import DelayTerm
 from ._trajectory import Trajectory

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Inexact, Int, PyTree
 
-from ._output._results import RESULTS
+from ._results import RESULTS
 from ._xla._buffer import read, write
 
 FROZEN, END, DECLARED = -1, -2, -3

@@ -16,7 +16,7 @@ import lagrax.train
 from lagrax._adjoint._base import AbstractAdjoint
 from lagrax._choices import EXPERIMENTS
 from lagrax._method._read import method_of
-from lagrax._output._results import RESULTS
+from lagrax._results import RESULTS
 
 ROOT = pathlib.Path(__file__).parent.parent
 DOCS = ROOT / "docs"

@@ -26,9 +26,9 @@ from .._bytes import check_fits
 from .._check import check_steps
 from .._integrate import integrate
 from .._output._dense import DenseSolution
-from .._output._results import failed
 from .._planned._breakpoints import root_times
 from .._problem import Problem
+from .._results import failed
 from .._setup import Setup, make_setup
 from .._trajectory import Trajectory, spoil
 from .._xla._compat import nondifferentiable_backward, unvmap_max

@@ -10,8 +10,8 @@ from jaxtyping import PyTree
 
 from .._bytes import check_fits
 from .._integrate import integrate
-from .._output._results import failed
 from .._planned import integrate_bounded
+from .._results import failed
 from .._setup import Setup
 from .._xla._compat import nondifferentiable_backward
 from ._base import AbstractAdjoint, observe, without_tangents

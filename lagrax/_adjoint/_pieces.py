@@ -10,8 +10,8 @@ from jaxtyping import Array, Bool, Float, Inexact, Int
 
 from .._control import first_result
 from .._method import Method
-from .._output._results import RESULTS, failed
 from .._problem import Problem
+from .._results import RESULTS, failed
 from .._setup import Setup
 
 ROUNDING = 1e-6

@@ -23,8 +23,8 @@ from jaxtyping import Array, Float, Inexact
 from .._check import check_steps, concrete
 from .._lag import are_planned, is_lag
 from .._method import method_of
-from .._output._results import failed
 from .._problem import Problem
+from .._results import failed
 from .._setup import Setup
 from .._trajectory import Trajectory, spoil
 from ._base import AbstractAdjoint, is_asked, once_only, without_tangents

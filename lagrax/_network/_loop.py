@@ -16,9 +16,9 @@ from jaxtyping import Array, Bool, Float, Inexact, Int, PyTree
 
 from .._control import SNAP, Events, first_events, first_result, first_step, judge, shortest_step, watch
 from .._method._step import start_slope
-from .._output._results import RESULTS
 from .._planned._breakpoints import JUMP, KINK, roughest
 from .._problem import Problem
+from .._results import RESULTS
 from .._setup import Setup
 from .._trajectory import DECLARED, END, FROZEN, Trajectory
 from .._xla._buffer import read, write

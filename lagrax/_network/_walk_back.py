@@ -15,8 +15,8 @@ from jaxtyping import Array, Float, Inexact, Int
 
 from .._method import node_times
 from .._method._step import start_slope, take_step
-from .._output._results import failed
 from .._problem import Problem
+from .._results import failed
 from .._setup import Setup
 from .._trajectory import DECLARED, END, Cotangents, Trajectory, add_to, spoil
 from .._xla._buffer import read, write

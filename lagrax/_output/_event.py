@@ -12,8 +12,8 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from .._called import users_own
 from .._past import row_start, state_at
+from .._results import RESULTS
 from .._xla._closure import with_closure
-from ._results import RESULTS
 from ._root import Bracket, find_root
 
 

@@ -11,8 +11,8 @@ from jaxtyping import Array, Float, Inexact, PyTree
 
 from .._past import row_start, row_state
 from .._problem import Problem
+from .._results import RESULTS, failed
 from .._trajectory import Trajectory
-from ._results import RESULTS, failed
 
 
 def save(

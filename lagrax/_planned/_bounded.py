@@ -18,9 +18,9 @@ from jax import lax
 from jaxtyping import Array, Float, Inexact, Int
 
 from .._method._step import start_slope, take_step
-from .._output._results import RESULTS, failed
 from .._past import Past, evaluate, make_row, row_end, row_start, split_rows
 from .._problem import Problem
+from .._results import RESULTS, failed
 from .._ring import Observed
 from .._setup import Setup
 from .._trajectory import Cotangents, Record, Trajectory, add_to, declared_jump, spoil

@@ -21,9 +21,9 @@ from jaxtyping import Array, Bool, Float, Inexact, Int, PyTree
 
 from .._control import SNAP, Events, first_events, first_result, first_step, judge, kick, shortest_step, watch
 from .._method._step import start_slope, take_step, turned, with_output_error
-from .._output._results import RESULTS
 from .._past import Past, empty_past, make_row, row_end, split_rows
 from .._problem import Problem
+from .._results import RESULTS
 from .._ring import Ends, Observed, Ring, empty_ring
 from .._setup import Setup
 from .._trajectory import END, FROZEN, Record, Trajectory

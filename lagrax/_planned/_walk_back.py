@@ -15,9 +15,9 @@ from jax import lax
 from jaxtyping import Array, Inexact, Int
 
 from .._method._step import start_slope, take_step
-from .._output._results import failed
 from .._past import add_rows, join_rows, make_row, row_end, row_start, row_state, split_rows, write_interval
 from .._problem import Problem
+from .._results import failed
 from .._setup import Setup
 from .._trajectory import Cotangents, Trajectory, add_to, spoil
 from .._xla._buffer import read
@@ -46,18 +46,7 @@ def walk(trajectory: Trajectory, bars: Cotangents, problem: Problem, perturbed: 
     variables, constants = eqx.partition(problem, eqx.is_inexact_array)
     variables, fixed = eqx.partition(variables, perturbed)
     constants = eqx.combine(constants, fixed)
-    sources, rows = trajectory.sources, past.rows
-
-    def replay(times, y, coefficients, variables, links, pointers, known, jump):
-        t, t_end, intervals = times
-        problem = eqx.combine(variables, constants)
-        sides = sides_at(sources.times, sources.start, pointers)
-        queries = query_times(method, t, t_end, problem.delays)
-        delayed = delayed_states(problem, method, queries, links, intervals, coefficients, sides)
-        slope = start_slope(problem, t, y, delayed, known)
-        step = take_step(setup.solver, method, problem, t, t_end, y, slope, delayed, known)
-        y_end = step.y_end if problem.kicks is None else problem.kicked(jump, t_end, step.y_end)
-        return y_end, make_row(method, t, t_end, y, step.increments, rows.dtype)
+    rows = past.rows
 
     def transpose_step(i: Int[Array, ""], y_bar, row_bar: Inexact[Array, " row"]):
         links, pointers, known = record.read(i)
@@ -67,17 +56,17 @@ def walk(trajectory: Trajectory, bars: Cotangents, problem: Problem, perturbed: 
         y = row_state(row, problem.y0)
         intervals, coefficients = split_rows(past.read(links))
         times = (row_start(row), row_end(row), intervals)
+        sides = sides_at(trajectory.sources.times, trajectory.sources.start, pointers)
+
+        def step(times, y, coefficients, variables):
+            problem = eqx.combine(variables, constants)
+            return _taken_again(problem, setup, times, y, coefficients, (links, sides, known, jump), rows.dtype)
+
         if moving:
-            step = lambda times, y, coefficients, variables: replay(
-                times, y, coefficients, variables, links, pointers, known, jump
-            )
             _, transpose = jax.vjp(step, times, y, coefficients, variables)
             (*ends_bar, intervals_bar), y_bar, coefficients_bar, variables_bar = transpose((y_bar, row_bar))
         else:
-            fixed_times = lambda y, coefficients, variables: replay(
-                times, y, coefficients, variables, links, pointers, known, jump
-            )
-            _, transpose = jax.vjp(fixed_times, y, coefficients, variables)
+            _, transpose = jax.vjp(lambda *others: step(times, *others), y, coefficients, variables)
             y_bar, coefficients_bar, variables_bar = transpose((y_bar, row_bar))
             ends_bar, intervals_bar = times[:2], jnp.zeros_like(intervals)
         past_bar = join_rows(intervals_bar, coefficients_bar, rows.dtype)
@@ -105,6 +94,17 @@ def walk(trajectory: Trajectory, bars: Cotangents, problem: Problem, perturbed: 
     init = (jnp.zeros((), jnp.int32), bars.y_end, read(bars.rows, last), bars.rows, zeros)
     _, y_bar, _, rows_bar, total = lax.while_loop(lambda carry: carry[0] < steps, body, init)
     return rows_bar, *spoil((y_bar, total), failed(trajectory.result), bars.asked)
+
+
+def _taken_again(problem: Problem, setup: Setup, times, y, coefficients, note, dtype):
+    """A step as it was recorded: (the state at its end, its row)."""
+    (t, t_end, intervals), (links, sides, known, jump) = times, note
+    queries = query_times(setup.method, t, t_end, problem.delays)
+    delayed = delayed_states(problem, setup.method, queries, links, intervals, coefficients, sides)
+    slope = start_slope(problem, t, y, delayed, known)
+    step = take_step(setup.solver, setup.method, problem, t, t_end, y, slope, delayed, known)
+    y_end = step.y_end if problem.kicks is None else problem.kicked(jump, t_end, step.y_end)
+    return y_end, make_row(setup.method, t, t_end, y, step.increments, dtype)
 
 
 def _move_mesh(trajectory: Trajectory, rows_bar, bars: Cotangents, problem_bar: Any) -> Problem:

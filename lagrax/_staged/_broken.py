@@ -7,8 +7,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from .._output._results import RESULTS
 from .._problem import Problem
+from .._results import RESULTS
 from .._setup import Setup
 from .._xla._compat import unvmap_any
 from .._xla._fold import any_of, fold

@@ -20,10 +20,10 @@ from jaxtyping import Array, Bool, Float, Inexact, Int, PyTree
 
 from .._control import SNAP, Events, first_events, first_result, first_step, judge, kick, shortest_step, watch
 from .._method._step import Step
-from .._output._results import RESULTS
 from .._past import Past, empty_past, row_start, split_rows, state_at
 from .._planned._breakpoints import declared_level, deepest_level
 from .._problem import Problem
+from .._results import RESULTS
 from .._setup import Setup
 from .._trajectory import DECLARED, END, FROZEN, Trajectory
 from .._xla._buffer import read, write

@@ -21,9 +21,9 @@ from jax import lax
 from jaxtyping import Array, Float, Inexact, Int
 
 from .._method import node_times
-from .._output._results import failed
 from .._past import add_rows, row_end, row_start, row_state, state_at
 from .._problem import Problem
+from .._results import failed
 from .._setup import Setup
 from .._trajectory import DECLARED, END, Cotangents, Trajectory, add_to, declared_jump, spoil
 from .._xla._buffer import read, write

@@ -36,7 +36,7 @@ def parse(words: list[str]) -> argparse.Namespace:
     for name, command in COMMANDS.items():
         own = commands.add_parser(name, help=command.HELP, formatter_class=raw)
         command.declare(own)
-        own.set_defaults(run=command.run)
+        own.set_defaults(run=command.run, commands=COMMANDS)
     if words and not words[0].startswith("-"):
         pick("command", words[0], COMMANDS)
     return parser.parse_args(words)

@@ -1,6 +1,8 @@
 """`lagrax completion`: a script that lets a shell complete commands, options and names."""
 
 import argparse
+from collections.abc import Mapping
+from typing import Any
 
 from .._choices import ADJOINTS, EXPERIMENTS, MORE_PRESETS, PRESETS, SOLVERS, pick
 
@@ -34,18 +36,16 @@ def run(given: argparse.Namespace) -> int:
     pick("shell", given.shell, _SHELLS)
     if given.shell == "zsh":
         print("autoload -U +X bashcompinit && bashcompinit")
-    print(_script(), end="")
+    print(_script(given.commands), end="")
     return 0
 
 
-def _script() -> str:
-    from ._parser import COMMANDS
-
+def _script(all_commands: Mapping[str, Any]) -> str:
     values = "\n".join(f'        {option}) words="{" ".join(names)}" ;;' for option, names in _VALUES.items())
     commands = []
-    for name, command in COMMANDS.items():
+    for name, command in all_commands.items():
         parser = argparse.ArgumentParser()
         command.declare(parser)
         options = [option for action in parser._actions for option in action.option_strings if option.startswith("--")]
         commands.append(f'            {name}) words="{" ".join([*_NAMES.get(name, ()), *options])}" ;;')
-    return _SCRIPT.format(values=values, commands="\n".join(commands), all=" ".join(COMMANDS))
+    return _SCRIPT.format(values=values, commands="\n".join(commands), all=" ".join(all_commands))
