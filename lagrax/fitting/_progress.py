@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
-from ..train._progress import duration
+from ..train._metrics import duration
 
 _TERMINAL_EVERY, _FILE_EVERY = 0.25, 10.0  # seconds
 
