@@ -180,11 +180,3 @@ def test_a_state_of_less_precision_than_time():
         value, slope = jax.value_and_grad(solve)(jnp.ones((), jnp.float64), jnp.ones(2, jnp.float32))
     # y(2) = 1 - 2 + (2 - tau)^2 / 2
     assert value.dtype == jnp.float32 and abs(value + 0.5) < 1e-5 and abs(slope + 1) < 1e-5
-
-
-@pytest.mark.parametrize("t0", [1e-4, 0.3])
-def test_many_equal_delays_behind_a_jump(t0):
-    """Each echo of the jump ends a step of its own, of length zero: more of them than a lookup searches at once."""
-    term = lx.DelayTerm(lambda t, y, delayed, args: -sum(delayed) / 12, [1.0] * 12)
-    solution = lx.ddesolve(term, dfx.Tsit5(), t0, t0 + 4.3, None, 1.0, y0=0.5, max_steps=128)
-    assert abs(float(solution.ys[0]) - 0.2465651667) < 1e-6

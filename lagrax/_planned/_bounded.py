@@ -78,7 +78,7 @@ def _integrate(problem: Problem, setup: Setup, ts: Float[Array, " times"]):
         meter = setup.meter.step(meter, (carry.t - problem.t0) / (problem.t1 - problem.t0))
         return carry, sources, snapshots, meter, k + 1
 
-    state = (carry, initial_sources(problem, setup.method.order, setup.max_steps), snapshots, setup.meter.init(), zero)
+    state = (carry, initial_sources(problem, setup.method.order), snapshots, setup.meter.init(), zero)
     carry, sources, snapshots, meter, _ = lax.while_loop(unfinished, run, state)
     setup.meter.close(meter)
     observed: Any = carry.observed

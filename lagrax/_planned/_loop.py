@@ -66,7 +66,7 @@ class Carry(eqx.Module):
 
 def integrate(problem: Problem, setup: Setup) -> Trajectory:
     """Solves the problem. Differentiable in forward mode; `_adjoint` adds reverse mode."""
-    sources = initial_sources(problem, setup.method.order, setup.max_steps)
+    sources = initial_sources(problem, setup.method.order)
     carry, sources = pass_breakpoints(start_loop(problem, setup), sources, problem, setup)
     setup.meter.close(carry.meter_state)
     unfinished = (carry.t < problem.t1) & (carry.result == RESULTS.successful)
@@ -185,22 +185,17 @@ def _plan(
     """Where the next step ends, and the delayed states that its stages will see."""
     method, delays = setup.method, problem.delays
     window = jnp.stack([past.ahead(pointer, WINDOW) for pointer in jnp.unstack(pointers)])
-    # All stages look into rows already written, and not past the window of rows that is searched. (Where that ends with the
-    # piece of the past which is seen, as where many breakpoints coincide, nothing lies beyond but what rounding adds.)
-    edge = jnp.where(window[:, -1] < segment.sides.upper, window[:, -1], jnp.inf)
-    furthest = jnp.min(jnp.minimum(t, edge) + delays)
+    # All stages look into rows already written, and not past the window of rows that is searched.
+    furthest = jnp.min(jnp.minimum(t, window[:, -1]) + delays)
     furthest = t + (furthest - t) / method.reach
-    limit = jnp.maximum(jnp.minimum(segment.end, furthest), t)
+    limit = jnp.minimum(segment.end, furthest)
     # Breakpoints and t1 carry gradient, ordinary mesh points do not.
     target = jnp.maximum(target, t + shortest_step(t, problem))
     t_end = lax.stop_gradient(jnp.where(target >= limit - SNAP * (target - t), limit, target))
     t_end = jnp.where(t_end == segment.end, segment.end, t_end)
 
     queries = query_times(method, t, t_end, delays)
-    # A row that starts where a stage looks, but for rounding, is found, or a window full of rows of length zero would never
-    # move on. (Which side of a kink is looked at the sides decide.)
-    found_at = queries + 4 * jnp.finfo(t.dtype).eps * jnp.maximum(jnp.abs(t_end), delays)
-    links = find_rows(window, pointers, lax.stop_gradient(found_at), segment.sides, past.last)
+    links = find_rows(window, pointers, queries, segment.sides, past.last)
     delayed = delayed_states(problem, method, queries, links, *split_rows(past.read(links)), segment.sides)
     return Plan(t_end, target, links, delayed)
 
@@ -279,8 +274,10 @@ def _enter(carry: Carry, old: Sources, problem: Problem, setup: Setup) -> tuple[
         # A lane of a batch that an event has stopped here, before a kick, stays before it.
         arrived = arrived & _able(carry, setup)
         carry = _kicked(carry, arrived, old, problem, setup)
-    deepest = deepest_level(setup.method.order, problem.delays.size)
-    sources, depends_on = pass_breakpoint(old, problem, deepest, arrived, carry.past.count)
+    passed, depends_on = pass_breakpoint(
+        old, problem, deepest_level(setup.method.order, problem.delays.size), carry.past.count
+    )
+    sources = jax.tree.map(lambda new, old: jnp.where(arrived, new, old), passed, old)
     segment = segment_ahead(sources, problem)
     record = carry.record
     if record is not None:
