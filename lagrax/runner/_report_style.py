@@ -46,7 +46,8 @@ dt { color: var(--soft); } dd { margin: 0; min-width: 0; }
   .claims td::before { content: attr(data-label); display: block; color: var(--soft); font-size: .78rem; }
   .cards thead, .cards .none { display: none; } .cards, .cards tbody, .cards tr, .cards td { display: block; width: 100%; }
   .cards tr { margin-bottom: .75rem; padding: .6rem 1rem; background: var(--card); border-radius: .6rem; }
-  .cards td { display: flex; justify-content: space-between; gap: 1rem; padding: .15rem 0; border: 0; text-align: right; }
+  .cards td { display: flex; align-items: start; justify-content: space-between; gap: 1rem;
+    padding: .15rem 0; border: 0; text-align: right; }
   .cards td::before { content: attr(data-label); color: var(--soft); text-align: left; }
   dl { grid-template-columns: 1fr; gap: 0; } dd { margin-bottom: .5rem; } }
 @media print { body { max-width: none; } figure, tr { break-inside: avoid; } }
