@@ -14,7 +14,7 @@ example: .venv/train  ## learn a delay from noisy data; figure in out/
 gallery: .venv/gallery  ## runs all examples, and puts their pictures and what they print into docs/
 	$(BIN)/python -m examples
 
-test: .venv/dev  ## in ten to fifteen minutes
+test: .venv/dev  ## in about ten minutes
 	$(BIN)/python -m pytest
 
 test-all: .venv/dev .venv/docs .venv/gallery  ## the slow ones too
