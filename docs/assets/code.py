@@ -1,0 +1,10 @@
+"""Lines of code that are wrapped go on one level deeper than they start, as a person would write them."""
+
+import re
+
+LINE = re.compile(r'<span id="__span-\d+-\d+">((?:<span[^>]*>)?)( *)')
+
+
+def on_page_content(content: str, **_) -> str:
+    """Each line of a block is a `span` (`line_spans` in mkdocs.yml), which gets its indentation; site.css does the rest."""
+    return LINE.sub(lambda found: f'<span class="line" style="--indent: {len(found[2]) + 4}ch">{found[1]}{found[2]}', content)
