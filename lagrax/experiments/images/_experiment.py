@@ -39,6 +39,7 @@ class ImagesNumbers(Numbers):
     size: float = number(1.0, "pixels of a side, or a fraction of those there are")
     validation: int = number(0, "last training images that take the place of the test images", least=0)
     first_step: float = number(0.0, "first step that a solve tries; 0: of its own choice", least=0)
+    delay: float = number(1.0, "of the models that have one, in units of T = 1", least=0.01)
 
     def check(self) -> None:
         """Raises for names that do not exist."""
@@ -97,7 +98,7 @@ def measure(
     count = models.filters(name, dataset, numbers.filters)
     compute = None if numbers.precision == "float32" else jnp.dtype(numbers.precision)
     first = numbers.first_step or None
-    options = {"max_steps": numbers.max_steps, "dt0": first, "compute": compute, **settings.stepping}
+    options = {"max_steps": numbers.max_steps, "dt0": first, "compute": compute, "delay": numbers.delay, **settings.stepping}
     make = lambda key: models.build(name, images.shape, count, key, **options)
     fitted, each, epoch = classifying.train(settings, f"{dataset}/{name}", make, images, budget.next())
     if is_first():
@@ -180,6 +181,8 @@ def notes(settings: Settings, measured: Measured) -> list[str]:
         )
     if numbers.first_step:
         found.append(f"Solves try a first step of {numbers.first_step:g}; the tolerance decides whether it is taken.")
+    if numbers.delay != 1:
+        found.append(f"Delays are {numbers.delay:g}, the paper's 1, as long as the flow.")
     if "digits" in measured:
         found.append("The digits are scikit-learn's, 8×8 pixels, and not in the paper.")
     unfinished = lambda of: [name for name, model in of.items() if model["ended"] != "finished"]
