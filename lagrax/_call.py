@@ -116,7 +116,7 @@ def _reads_output(term: DelayTerm, t0: Any, t1: Any, saveat: dfx.SaveAt) -> bool
     lags = jax.tree.leaves(term.lags(), is_leaf=is_lag)
     if not are_planned(lags):
         return True
-    values = [concrete(t) for t in (t0, t1, *(lag.delay for lag in lags))]
+    values = [concrete(t) for t in (t0, t1, *(lag.inner.delay for lag in lags))]
     if saveat.dense or any(sub.ts is not None for sub in _subs(saveat)) or any(value is None for value in values):
         return True
     start, end, *delays = [float(value) for value in values if value is not None]

@@ -30,7 +30,7 @@ def laid_out(call: Call) -> tuple[Problem, Setup]:
     keep = Keep(
         output=call.output,
         steps=call.event is not None or call.saveat.dense or any(_reads_steps(sub, call) for sub in call.subs),
-        derivatives=any(lag.reads_slope for lag in problem.lags),
+        derivatives=call.output and (any(problem.slopes) or any(lag.reads_slope for lag in problem.lags)),
     )
     # A step has no derivative: what the mesh does is frozen.
     dt0 = None if call.dt0 is None else lax.stop_gradient(jnp.asarray(call.dt0, problem.t0.dtype))
@@ -51,7 +51,7 @@ def _make_problem(call: Call) -> Problem:
     """The problem with its state laid out flat."""
     lags, structure = jax.tree.flatten(call.term.lags(), is_leaf=is_lag)
     planned = are_planned(lags)
-    delays = [lag.delay for lag in lags] if planned else []
+    delays = [lag.inner.delay for lag in lags] if planned else []
     network = network_of(lags, sum(leaf.size for leaf in jax.tree.leaves(call.state)))
     if network is not None:
         delays = jax.tree.leaves(eqx.filter(lags, eqx.is_inexact_array))
@@ -89,6 +89,7 @@ def _make_problem(call: Call) -> Problem:
         may_jump=call.y0_given or (past is not None and not isinstance(call.history, dfx.Solution)),
         roughness=roughness,
         lags=() if planned else tuple(lags if network is not None else _converted(call.term, t0, call.state, args)),
+        slopes=tuple(lag.reads_slope for lag in lags) if planned and any(lag.reads_slope for lag in lags) else (),
         network=network,
         sums=sums,
         sound=sound,

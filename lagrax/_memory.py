@@ -25,6 +25,7 @@ def rows_of(memory: Any, term: Any, dt0: Any, saveat: dfx.SaveAt, event: Any, co
     subs = jax.tree.leaves(saveat.subs, is_leaf=lambda x: isinstance(x, dfx.SubSaveAt))
     for wrong, given, remedy in (
         (not are_planned(lags), "a delay that moves or overlaps (or is one of many)", "pass memory = None"),
+        (any(lag.reads_slope for lag in lags), "a delayed derivative", "pass memory = None"),
         (saveat.dense, "SaveAt(dense=True)", "save at ts, or pass memory = None"),
         (any(sub.steps for sub in subs), "SaveAt(steps=...)", "save at ts, or pass memory = None"),
         (event is not None, "an event", "pass memory = None"),

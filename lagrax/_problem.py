@@ -44,6 +44,8 @@ class Problem(eqx.Module):
     impulsive: bool = eqx.field(static=True, default=False)
     """Whether what a delay looks back at may itself be discontinuous at `jump_ts` after t0, not only its derivative."""
     lags: tuple[AbstractLag, ...] = ()
+    slopes: tuple[bool, ...] = eqx.field(static=True, default=())
+    """Which of the `delays` look at the derivative; none if it is empty."""
     kicks: Any = None
     """Which of `jump_ts` are kicks of the state, and how it is kicked (`_impulses.py`); None if there are none."""
     output: Any = None
@@ -112,7 +114,7 @@ class Problem(eqx.Module):
 
     def initial_delayed(self, times: Float[Array, " n"]) -> Inexact[Array, "n d"]:
         """What each lag sees of the history: the state, or its derivative."""
-        reads_slope = np.array([lag.reads_slope for lag in self.lags])
+        reads_slope = np.array([lag.reads_slope for lag in self.lags] if self.lags else self.slopes)
         if not np.any(reads_slope):
             return self.initial_function(times)
         states, slopes = jax.jvp(self.initial_function, (times,), (jnp.ones_like(times),))

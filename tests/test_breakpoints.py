@@ -39,7 +39,7 @@ def problem_with(delays, jumps=(), may_jump=True):
 
 def generate(problem, order):
     """All breakpoints up to T1, in the order in which the loop would meet them."""
-    sources = bp.initial_sources(problem, order)
+    sources = bp.initial_sources(problem, order, max_steps=1024)
     deepest = bp.deepest_level(order, problem.delays.size)
     advance = jax.jit(lambda s: (bp.pass_breakpoint(s, problem, deepest)[0], bp.segment_ahead(s, problem).end))
     found = []

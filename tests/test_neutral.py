@@ -72,6 +72,52 @@ def test_known_gradients():
     assert np.allclose(gradient, (0.6009277, 3.3596939, -3.1354684), rtol=0, atol=1e-6)
 
 
+def test_separate_constant_delays_against_differences():
+    """Two derivatives and a state, whose kinks fall on times of their own; both modes, and t0."""
+
+    def end(p, adjoint=None):
+        field = lambda t, y, z, args: RATE * y * (1 - z[0] - SHARE * z[1] - 0.1 * z[2])
+        term = lx.DelayTerm(field, (p[0], lx.Derivative(p[1]), lx.Derivative(p[2])))
+        return solve(term, (p[3], 4.3), LINE, tolerance=1e-10, adjoint=adjoint or lx.DiscreteAdjoint()).ys[0]
+
+    p = jnp.array([1.0, 0.7123, 1.2345, 0.0])
+    value, gradient = jax.jit(end), jax.jit(jax.grad(end))(p)
+    for i, step in enumerate(1e-4 * np.eye(4)):
+        differences = [(value(p + h * step) - value(p - h * step)) / (2e-4 * h) for h in (1, 2)]
+        assert np.isclose(gradient[i], (4 * differences[0] - differences[1]) / 3, rtol=1e-6, atol=1e-7)
+    forward = jax.jit(jax.jacfwd(lambda p: end(p, lx.ForwardMode())))(p)
+    assert np.allclose(forward, gradient, rtol=1e-9, atol=1e-10)
+
+
+def test_equal_delays_of_a_state_and_its_derivative():
+    """Of separate parameters that are equal, each has its own gradient: only the derivative's kinks make the field jump."""
+
+    def end(p):
+        return solve(lx.DelayTerm(logistic, (p[0], lx.Derivative(p[1]))), (0.0, 4.3), LINE, jnp.array([RATE, SHARE])).ys[0]
+
+    p = jnp.ones(2)
+    value, gradient = jax.jit(end), jax.jit(jax.grad(end))(p)
+    differences = [(value(p + step) - value(p - step)) / 2e-4 for step in 1e-4 * np.eye(2)]
+    assert np.allclose(gradient, differences, rtol=1e-5)
+
+
+def test_what_rounding_leaves_before_a_kink_is_no_step():
+    """t + tau and t0 + 2 tau differ by one float at t0 = 50. A derivative looked up in a step that long has no slope."""
+
+    def end(p, t0):
+        field = lambda t, y, z, args: -0.3 * y + 0.3 * jnp.sin(z[0]) + 0.3 * z[1] + 0.1 * jnp.sin(t - t0)
+        past = lambda t: 0.5 + 0.1 * jnp.sin(t - t0)
+        term = lx.DelayTerm(field, (p[0], lx.Derivative(p[1])))
+        return solve(term, (t0, t0 + 1.366), past, tolerance=1e-8, y0=jnp.array(0.2)).ys[0]
+
+    values = jax.jit(jax.value_and_grad(end))
+    p = np.array([0.11507241593597327, 0.9833293595650889])
+    for t0 in (50.0, 0.1, 1e3):
+        gradient = values(p, t0)[1]
+        differences = [(values(p + step, t0)[0] - values(p - step, t0)[0]) / 2e-5 for step in 1e-5 * np.eye(2)]
+        assert np.allclose(gradient, differences, rtol=0, atol=1e-8)
+
+
 def test_a_state_dependent_one_against_differences():
     """y' = -y + c y'(t - 1 - y²/10) with a callable history, in every parameter."""
 

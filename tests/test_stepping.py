@@ -180,3 +180,24 @@ def test_a_state_of_less_precision_than_time():
         value, slope = jax.value_and_grad(solve)(jnp.ones((), jnp.float64), jnp.ones(2, jnp.float32))
     # y(2) = 1 - 2 + (2 - tau)^2 / 2
     assert value.dtype == jnp.float32 and abs(value + 0.5) < 1e-5 and abs(slope + 1) < 1e-5
+
+
+@pytest.mark.parametrize("memory", [None, 128])
+def test_many_equal_delays_behind_a_jump(memory):
+    """Each echo of the jump ends a step of its own, of length zero: more of them than a lookup searches at once."""
+    field = lambda t, y, delayed, args: -sum(delayed) / 12
+    controller = dfx.PIDController(rtol=1e-9, atol=1e-9)
+
+    def end(delays, t0):
+        term = lx.DelayTerm(field, list(delays))
+        options = {"max_steps": 128, "stepsize_controller": controller, "memory": memory}
+        return lx.ddesolve(term, dfx.Tsit5(), t0, t0 + 4.3, None, 1.0, y0=0.5, **options).ys[0]
+
+    with jax.enable_x64(True):
+        values = jax.jit(jax.value_and_grad(end))
+        for t0 in (1e-4, 0.3, 1e3):
+            value, gradient = values(jnp.ones(12), t0)
+            # y' = -y(t - 1) from 1/2, with y = 1 before
+            assert abs(value - 0.2465651667) < 1e-8
+            later, earlier = (values(jnp.full(12, 1 + h), t0)[0] for h in (1e-4, -1e-4))
+            assert np.allclose(gradient, (later - earlier) / 2e-4 / 12, rtol=0, atol=1e-7)

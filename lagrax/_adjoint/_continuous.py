@@ -62,6 +62,8 @@ class ContinuousAdjoint(AbstractAdjoint):
         refuse = "got {} with ContinuousAdjoint, expected {}: pass adjoint=lagrax.DiscreteAdjoint() instead"
         if problem.lags:
             raise ValueError(refuse.format("a delay that moves or overlaps (or is one of many)", "constant delays"))
+        if problem.slopes:
+            raise ValueError(refuse.format("a delayed derivative", "delayed states"))
         if setup.memory is not None:
             raise ValueError(refuse.format("bounded memory", "memory = None"))
         if problem.kicks is not None:

@@ -55,6 +55,7 @@ class PiecewiseAdjoint(AbstractAdjoint):
         for wrong, given, expected in (
             (setup.memory is not None, "bounded memory", "memory = None"),
             (bool(problem.lags), "a delay that moves or overlaps (or is one of many)", "a constant one"),
+            (bool(problem.slopes), "a delayed derivative", "a delayed state"),
             (problem.delays.size > 1, f"{problem.delays.size} delays", "one"),
             (callable(problem.history), "a history that is a function", "a constant one"),
             (problem.kicks is not None, "impulses", "a state that is not kicked"),
@@ -73,7 +74,7 @@ class PiecewiseAdjoint(AbstractAdjoint):
         lags = jax.tree.leaves(lags, is_leaf=is_lag)
         if self.num_intervals is not None or len(lags) != 1 or not are_planned(lags):
             return self
-        values = [concrete(x) for x in (t0, t1, lags[0].delay)]
+        values = [concrete(x) for x in (t0, t1, lags[0].inner.delay)]
         if any(value is None for value in values):
             raise ValueError(
                 "the delay, t0 or t1 is traced, expected a number of pieces known in advance: pass "

@@ -50,8 +50,14 @@ def is_lag(x: Any) -> bool:
 
 
 def are_planned(lags: list[AbstractLag]) -> bool:
-    """Whether all are constants that steps are never longer than: what a step will see is then known before it starts."""
-    return all(type(lag) is Constant and not lag.overlaps and lag.track for lag in lags)
+    """Whether all are constants that steps are never longer than, or derivatives there: what a step will see is then known
+    before it starts."""
+    kinds = (Constant, Derivative)
+    return all(type(lag) in kinds and _is_plain(lag.inner) for lag in lags)
+
+
+def _is_plain(lag: AbstractLag) -> bool:
+    return type(lag) is Constant and not lag.overlaps and lag.track
 
 
 def is_value(x: Any) -> bool:

@@ -27,7 +27,7 @@ from .._trajectory import Cotangents, Record, Trajectory, add_to, declared_jump,
 from .._xla._buffer import read, read_each, read_some, write
 from .._xla._compat import unvmap_any, unvmap_max
 from .._xla._kernel import in_one_kernel
-from ._breakpoints import Sources, initial_sources, mesh_cotangents, sides_at
+from ._breakpoints import Sources, first_rows, initial_sources, mesh_cotangents, sides_at
 from ._lookup import WINDOW, delayed_states, find_rows, query_times
 from ._loop import Carry, evaluations_of, pass_breakpoints, start_loop
 from ._walk_back import walk
@@ -78,7 +78,7 @@ def _integrate(problem: Problem, setup: Setup, ts: Float[Array, " times"]):
         meter = setup.meter.step(meter, (carry.t - problem.t0) / (problem.t1 - problem.t0))
         return carry, sources, snapshots, meter, k + 1
 
-    state = (carry, initial_sources(problem, setup.method.order), snapshots, setup.meter.init(), zero)
+    state = (carry, initial_sources(problem, setup.method.order, setup.max_steps), snapshots, setup.meter.init(), zero)
     carry, sources, snapshots, meter, _ = lax.while_loop(unfinished, run, state)
     setup.meter.close(meter)
     observed: Any = carry.observed
@@ -265,7 +265,8 @@ def _take_again(start: tuple, k, count, trajectory: Trajectory, problem: Problem
         t = read(past.starts, i)
         t_end = jnp.where(i == trajectory.count - 1, trajectory.t_end, read(past.starts, i + 1))
         numbers = read(ends.numbers, i)
-        sides = sides_at(sources.times, sources.start, numbers[:-1], sources.rows)
+        sides = sides_at(sources, numbers[:-1], problem)
+        pointers = jnp.maximum(pointers, first_rows(sources, numbers[:-1]))
         window = jnp.stack([read_some(past.starts, pointer, WINDOW) for pointer in jnp.unstack(pointers)])
         queries = query_times(setup.method, t, t_end, problem.delays)
         found = find_rows(window, pointers, queries, sides, last)

@@ -9,6 +9,7 @@ bit, and they are its derivative with respect to the delays.
 The same pointers say which piece of the past each delay is reading: between sources `pointer - 1` and `pointer`.
 """
 
+import dataclasses
 import math
 from typing import Any
 
@@ -21,7 +22,7 @@ from jaxtyping import Array, Bool, Float, Int
 from .._problem import Problem
 from .._trajectory import DECLARED, END
 from .._xla._buffer import read, read_each, write
-from ._lookup import Sides
+from ._lookup import WINDOW, Sides
 
 MOST_BREAKPOINTS = 1024
 """With many delays the smoothest kinks are not tracked, so that one root has at most this many descendants."""
@@ -51,8 +52,34 @@ class Sources(eqx.Module):
     """The time of the last breakpoint, or t0."""
     root_count: int = eqx.field(static=True)
     rows: Int[Array, " sources"] | None = None
-    """With impulses, the first row after each source: kicks at one time have steps of length zero between them, whose states
-    differ."""
+    """With impulses or many delays, the first row after each source: kicks, or echoes of a jump, at one time have steps of
+    length zero between them."""
+
+    def with_source(self, new: "Source", recorded: Bool[Array, ""], merged: Bool[Array, ""], slopes) -> "Sources":
+        """With one more, if it is to be recorded; if `merged`, as one with the last, of which it takes the place if it is
+        rougher, or as rough and came by more of the delays that look at derivatives, which `slopes` marks.
+
+        (Nothing is selected over whole buffers, which may be long.)
+        """
+        place, written, added = self.size, recorded, recorded
+        if slopes:
+            place, added = jnp.where(merged, self.size - 1, self.size), recorded & ~merged
+            level, marked = read(self.levels, place), np.array(slopes, np.int32)
+            more = new.counts @ marked > read(self.counts, place) @ marked
+            written = recorded & (~merged | (new.level < level) | ((new.level == level) & more))
+
+        def put(buffer, value, written=written):
+            return write(buffer, place, jnp.where(written, value.astype(buffer.dtype), read(buffer, place)))
+
+        return dataclasses.replace(
+            self,
+            times=put(self.times, new.time),
+            roots=put(self.roots, new.root),
+            counts=put(self.counts, new.counts),
+            levels=put(self.levels, new.level),
+            rows=None if self.rows is None else put(self.rows, new.row, recorded),
+            size=self.size + added.astype(jnp.int32),
+        )
 
     def kinks(
         self, problem: Problem, t_end: Float[Array, ""], most: int
@@ -61,6 +88,16 @@ class Sources(eqx.Module):
         roughest first, then the latest. They move with the problem they come from. Unused places hold -∞."""
         earliest = problem.t0 - jnp.max(problem.delays)
         return roughest(self.times, self.levels, source_times(self, problem), (earliest, t_end), most)
+
+
+class Source(eqx.Module):
+    """One of them."""
+
+    time: Float[Array, ""]
+    root: Int[Array, ""]
+    counts: Int[Array, " n"]
+    level: Int[Array, ""]
+    row: Int[Array, ""]
 
 
 class Segment(eqx.Module):
@@ -105,25 +142,32 @@ def root_times(problem: Problem) -> Float[Array, " roots"]:
     return jnp.concatenate([problem.jump_ts, problem.t0[None]])
 
 
-def initial_sources(problem: Problem, order: int) -> Sources:
+def initial_sources(problem: Problem, order: int, max_steps: int) -> Sources:
     """Before the first step: the jumps declared in the past, then t0."""
     n, jumps = problem.delays.size, problem.jump_ts.size
     deepest = deepest_level(order, n)
-    # Sources have levels JUMP … deepest - 1, so each root has at most C(n + deepest, n) of them. The roots always fit.
-    capacity = min((jumps + 1) * math.comb(n + deepest, n), jumps + 1 + 4 * MOST_BREAKPOINTS) + 1
+    if problem.slopes:
+        # Kinks do not smooth out. But each that is recorded ends a step, or is a root.
+        capacity = jumps + max_steps + 2
+    else:
+        # Sources have levels JUMP … deepest - 1, so each root has at most C(n + deepest, n) of them. The roots always fit.
+        capacity = min((jumps + 1) * math.comb(n + deepest, n), jumps + 1 + 4 * MOST_BREAKPOINTS) + 1
     past = jnp.sum(problem.jump_ts < problem.t0, dtype=jnp.int32)
-    number = np.arange(capacity, dtype=np.int32)
+    number = np.arange(jumps + 1, dtype=np.int32)
     roots = jnp.where(number < past, jnp.minimum(number, jumps), jumps).astype(jnp.int32)
     times = jnp.where(number <= past, root_times(problem)[roots] if jumps else problem.t0, jnp.inf)
-    levels = jnp.where(number < past, JUMP, JUMP if problem.may_jump else KINK).astype(jnp.int32)
+    level = JUMP if problem.may_jump else KINK
+    levels = jnp.where(number < past, JUMP, level).astype(jnp.int32)
     if problem.roughness is not None:
         levels = jnp.where(number < past, problem.roughness[jnp.minimum(number, jumps - 1)], levels)
-    echoed = times[: jumps + 1, None] + problem.delays[None] <= problem.t0
+    echoed = times[:, None] + problem.delays[None] <= problem.t0
+    # (One kernel may fill and write to what is long, and compute with what is short.)
+    padded = lambda x, filling: lax.dynamic_update_slice(jnp.full(capacity, filling, x.dtype), x, (np.int32(0),))
     return Sources(
-        times=times,
-        roots=roots,
+        times=padded(times, jnp.inf),
+        roots=padded(roots, jumps),
         counts=jnp.zeros((capacity, n), jnp.int32),
-        levels=levels,
+        levels=padded(levels, level),
         size=past + 1,
         start=past,
         pointers=jnp.sum(echoed, axis=0, dtype=jnp.int32) if jumps else jnp.zeros(n, jnp.int32),
@@ -131,7 +175,7 @@ def initial_sources(problem: Problem, order: int) -> Sources:
         jumps=jnp.zeros((), jnp.int32),
         reached=lax.stop_gradient(problem.t0),
         root_count=jumps + 1,
-        rows=None if problem.kicks is None else jnp.zeros(capacity, jnp.int32),
+        rows=jnp.zeros(capacity, jnp.int32) if problem.kicks is not None or n >= WINDOW else None,
     )
 
 
@@ -151,7 +195,13 @@ def _candidates(sources: Sources, problem: Problem) -> tuple[Float[Array, " n"],
             near = jnp.abs(echoes - mark) <= _rounding(echoes, problem)
             echoes = jnp.where(near, echoes + lax.stop_gradient(mark - echoes), echoes)
     # Echoes of two sources at one time may differ by rounding, in either order: time does not run backwards.
-    echoes = echoes + lax.stop_gradient(jnp.maximum(sources.reached - echoes, 0))
+    behind = lax.stop_gradient(sources.reached - echoes)
+    if problem.slopes:
+        # Those of a derivative are to be known as one, and there is nothing between the two.
+        behind = jnp.where(jnp.abs(behind) <= _rounding(echoes, problem), behind, jnp.maximum(behind, 0))
+        echoes = echoes + behind
+    else:
+        echoes = echoes + jnp.maximum(behind, 0)
     return jnp.where(sources.pointers < sources.size, echoes, jnp.inf), declared
 
 
@@ -177,19 +227,26 @@ def segment_ahead(sources: Sources, problem: Problem) -> Segment:
     """The segment that follows the sources: up to the next breakpoint, or t1 if that comes first but for rounding."""
     echoes, declared = _candidates(sources, problem)
     # Not jnp.min, whose derivative averages over ties: equal delays have separate gradients.
-    first = read(echoes, lax.argmin(echoes, 0, jnp.int32))
+    parents = jnp.minimum(sources.pointers, sources.size - 1)
+    levels = _echo_levels(read_each(sources.levels, parents), problem) if problem.slopes else parents
+    first = read(echoes, _first_of(echoes, levels, problem))
     first = jnp.where(declared <= first, declared, first)
     ulps = 8 * jnp.finfo(problem.t1.dtype).eps * jnp.maximum(jnp.abs(problem.t0), jnp.abs(problem.t1))
     end = jnp.where(first < problem.t1 - ulps, first, problem.t1)
-    return Segment(end, sides_at(sources.times, sources.start, sources.pointers, sources.rows))
+    return Segment(end, sides_at(sources, sources.pointers, problem))
 
 
-def sides_at(times: Float[Array, " sources"], start: Int[Array, ""], pointers: Int[Array, " n"], rows=None) -> Sides:
+def sides_at(sources: Sources, pointers: Int[Array, " n"], problem: Problem) -> Sides:
     """The piece of the past that each delay reads while its pointer stands at `pointers`."""
-    times = lax.stop_gradient(times)
-    lower = jnp.where(pointers > 0, read_each(times, jnp.maximum(pointers - 1, 0)), -jnp.inf)
-    first = None if rows is None else read_each(rows, jnp.maximum(pointers - 1, 0))
-    return Sides(lower, read_each(times, pointers), pointers <= start, first)
+    time_of = lambda places: lax.stop_gradient(read_each(sources.times, places))
+    lower = jnp.where(pointers > 0, time_of(jnp.maximum(pointers - 1, 0)), -jnp.inf)
+    first = None if problem.kicks is None else first_rows(sources, pointers)
+    return Sides(lower, time_of(pointers), pointers <= sources.start, first)
+
+
+def first_rows(sources: Sources, pointers: Int[Array, " n"]) -> Int[Array, " n"]:
+    """The first row of the piece of the past that each delay reads; 0 if that is not kept."""
+    return jnp.zeros_like(pointers) if sources.rows is None else read_each(sources.rows, jnp.maximum(pointers - 1, 0))
 
 
 def source_times(sources: Sources, problem: Problem) -> Float[Array, " sources"]:
@@ -211,9 +268,11 @@ def declared_level(jump: Int[Array, ""], problem: Problem) -> Any:
     return jnp.where(problem.kicks.are(jump), JUMP, KINK)
 
 
-def pass_breakpoint(sources: Sources, problem: Problem, deepest: int, row: Any = 0) -> tuple[Sources, Int[Array, ""]]:
-    """Moves past the next breakpoint, recording it as a source if its kink is not too smooth to have tracked echoes.
-    `row` is the number of the next step, which counts with impulses only.
+def pass_breakpoint(
+    sources: Sources, problem: Problem, deepest: int, passing: Any = True, row: Any = 0
+) -> tuple[Sources, Int[Array, ""]]:
+    """Moves past the next breakpoint, if `passing`, recording it as a source if its kink is not too smooth to have tracked
+    echoes. `row` is the number of the next step, which counts with impulses only.
 
     Also returns what its time depends on: `j n + i` for the echo of source j by delay i, `DECLARED - k` for declared jump k.
 
@@ -223,42 +282,55 @@ def pass_breakpoint(sources: Sources, problem: Problem, deepest: int, row: Any =
     echoes, jump_time = _candidates(sources, problem)
     parents = jnp.minimum(sources.pointers, sources.size - 1)
     parent_levels = read_each(sources.levels, parents)
-    first = lax.argmin(echoes, 0, jnp.int32)
+    echo_levels = _echo_levels(parent_levels, problem)
+    first = _first_of(echoes, echo_levels, problem)
     is_first = np.arange(len(parents), dtype=np.int32) == first
     echo_time, parent = read(echoes, first), read(parents, first)
     declared = jump_time <= echo_time
     time = jnp.where(declared, jump_time, echo_time)
     alone = read(parent_levels, first) == JUMP
     together = (echoes <= time + _rounding(time, problem)) & (parent_levels > JUMP) & ~alone
-    hit = ~declared & (is_first | together)
+    hit = passing & ~declared & (is_first | together)
 
-    level = jnp.where(
-        declared, declared_level(sources.next_jump, problem), jnp.min(jnp.where(hit, parent_levels + 1, deepest))
-    )
+    level = jnp.where(declared, declared_level(sources.next_jump, problem), jnp.min(jnp.where(hit, echo_levels, deepest)))
     # A place is kept for every jump still to come.
     kept_free = jnp.where(declared, 0, problem.jump_ts.size - sources.next_jump)
-    recorded = (level < deepest) & (sources.size < len(sources.times) - 1 - kept_free)
-
+    recorded = passing & (level < deepest) & (sources.size < len(sources.times) - 1 - kept_free)
+    new = Source(
+        time=time,
+        root=jnp.where(declared, sources.next_jump, read(sources.roots, parent)),
+        counts=jnp.where(declared, 0, read(sources.counts, parent) + is_first.astype(jnp.int32)),
+        level=level,
+        row=jnp.asarray(row),
+    )
     # (With impulses a step of length zero may have been read, which has no slope: then the field's derivative is not known.)
     jumps = declared if problem.kicks is None else jnp.array(True)
-
-    def append(buffer, value):
-        value = jnp.where(recorded, value.astype(buffer.dtype), read(buffer, sources.size))
-        return write(buffer, sources.size, value)
-
-    passed = Sources(
-        times=append(sources.times, time),
-        roots=append(sources.roots, jnp.where(declared, sources.next_jump, read(sources.roots, parent))),
-        counts=append(sources.counts, jnp.where(declared, 0, read(sources.counts, parent) + is_first.astype(jnp.int32))),
-        levels=append(sources.levels, level),
-        size=sources.size + recorded.astype(jnp.int32),
-        start=sources.start,
+    jumps = jumps | alone | (~declared & (level == KINK)) if problem.slopes else jumps | alone
+    # Else, where two delays look at one kink at one time, the number of sources would double with every delay.
+    merged = ~declared & ~alone & (read(sources.times, sources.size - 1) == time)
+    passed = dataclasses.replace(
+        sources.with_source(new, recorded, merged, problem.slopes),
         pointers=sources.pointers + hit.astype(jnp.int32),
-        next_jump=sources.next_jump + declared.astype(jnp.int32),
-        jumps=sources.jumps + (jumps | alone).astype(jnp.int32),
-        reached=lax.stop_gradient(time),
-        root_count=sources.root_count,
-        rows=None if sources.rows is None else append(sources.rows, jnp.asarray(row)),
+        next_jump=sources.next_jump + (passing & declared).astype(jnp.int32),
+        jumps=sources.jumps + (passing & jumps).astype(jnp.int32),
+        reached=jnp.where(passing, lax.stop_gradient(time), sources.reached),
     )
     echo = parent * len(parents) + first
     return passed, jnp.where(declared, DECLARED - sources.next_jump, echo)
+
+
+def _first_of(echoes: Float[Array, " n"], levels: Int[Array, " n"], problem: Problem) -> Int[Array, ""]:
+    """The delay that brings the next echo; where derivatives are looked at, the roughest of those at one time: how a point
+    moves at which the field does not jump makes no difference."""
+    if not problem.slopes:
+        return lax.argmin(echoes, 0, jnp.int32)
+    earliest = jnp.min(echoes)
+    at_once = echoes <= earliest + _rounding(earliest, problem)
+    return lax.argmin(jnp.where(at_once, levels, np.iinfo(np.int32).max), 0, jnp.int32)
+
+
+def _echo_levels(levels: Int[Array, " n"], problem: Problem) -> Int[Array, " n"]:
+    """One derivative smoother; but where a derivative is looked at, a kink stays as rough as it was."""
+    if not problem.slopes:
+        return levels + 1
+    return jnp.where(np.array(problem.slopes), jnp.maximum(levels, KINK), levels + 1)

@@ -1,13 +1,14 @@
 """What the stages of a planned step see of the past: looked up for all of them before the step is taken."""
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Inexact, Int
 
 from .._method import Method, node_times
-from .._past import INITIAL_FUNCTION, evaluate
+from .._past import INITIAL_FUNCTION, evaluate, evaluate_slope
 from .._problem import Problem
 from .._xla._compat import unvmap_any
 from .._xla._neighbours import previous
@@ -71,8 +72,9 @@ def delayed_states(
     coefficients: Inexact[Array, "nodes n coefficients"],
     sides: Sides,
 ) -> Inexact[Array, "nodes n d"]:
-    """The delayed states at every node: from the gathered rows, or from the initial function where `links` says so."""
-    past = evaluate(intervals, coefficients, queries, problem.y0.dtype, problem.y0.size)
+    """The delayed states (or derivatives) at every node: from the gathered rows, or from the initial function where `links`
+    says so."""
+    past = _from_rows(problem, intervals, coefficients, queries)
     if callable(problem.history):
         before = lax.cond(
             unvmap_any(sides.initial),
@@ -80,8 +82,22 @@ def delayed_states(
             lambda: jnp.zeros_like(past),
         )
     else:
-        before = jnp.broadcast_to(problem.history, past.shape)
+        before = _chosen(problem, jnp.broadcast_to(problem.history, past.shape), jnp.zeros_like(past))
     return jnp.where((links == INITIAL_FUNCTION)[..., None], before, past)
+
+
+def _from_rows(problem: Problem, intervals, coefficients, queries) -> Inexact[Array, "nodes n d"]:
+    like = (problem.y0.dtype, problem.y0.size)
+    if not problem.slopes:
+        return evaluate(intervals, coefficients, queries, *like)
+    kinds = [evaluate_slope if slope else evaluate for slope in problem.slopes]
+    columns = [of(intervals[:, i], coefficients[:, i], queries[:, i], *like) for i, of in enumerate(kinds)]
+    return jnp.stack(columns, axis=1)
+
+
+def _chosen(problem: Problem, states: Inexact[Array, "nodes n d"], slopes) -> Inexact[Array, "nodes n d"]:
+    """Of both, what each delay looks at."""
+    return jnp.where(np.array(problem.slopes)[:, None], slopes, states) if problem.slopes else states
 
 
 def _from_history(
@@ -95,7 +111,9 @@ def _from_history(
     edge = jnp.minimum(sides.upper, problem.t0)[None]
     inside = jnp.clip(queries, -previous(-sides.lower)[None], previous(edge))
     times = queries + lax.stop_gradient(inside - queries)
-    states = problem.initial_function(times.reshape(-1)).reshape(*times.shape, problem.y0.size)
+    function = lambda times: problem.initial_function(times.reshape(-1)).reshape(*times.shape, problem.y0.size)
+    both = lambda: jax.jvp(function, (times,), (jnp.ones_like(times),))
+    states = _chosen(problem, *both()) if problem.slopes else function(times)
     if method.reach == 1:
         return states
     beyond = jnp.asarray(method.nodes > 1)[:, None, None] & (queries > inside)[..., None]

@@ -28,7 +28,16 @@ from .._ring import Ends, Observed, Ring, empty_ring
 from .._setup import Setup
 from .._trajectory import END, FROZEN, Record, Trajectory
 from .._xla._compat import unvmap_any
-from ._breakpoints import Segment, Sources, deepest_level, initial_sources, next_is_declared, pass_breakpoint, segment_ahead
+from ._breakpoints import (
+    Segment,
+    Sources,
+    deepest_level,
+    first_rows,
+    initial_sources,
+    next_is_declared,
+    pass_breakpoint,
+    segment_ahead,
+)
 from ._lookup import WINDOW, delayed_states, find_rows, query_times
 
 
@@ -66,7 +75,7 @@ class Carry(eqx.Module):
 
 def integrate(problem: Problem, setup: Setup) -> Trajectory:
     """Solves the problem. Differentiable in forward mode; `_adjoint` adds reverse mode."""
-    sources = initial_sources(problem, setup.method.order)
+    sources = initial_sources(problem, setup.method.order, setup.max_steps)
     carry, sources = pass_breakpoints(start_loop(problem, setup), sources, problem, setup)
     setup.meter.close(carry.meter_state)
     unfinished = (carry.t < problem.t1) & (carry.result == RESULTS.successful)
@@ -188,9 +197,11 @@ def _plan(
     # All stages look into rows already written, and not past the window of rows that is searched.
     furthest = jnp.min(jnp.minimum(t, window[:, -1]) + delays)
     furthest = t + (furthest - t) / method.reach
-    limit = jnp.minimum(segment.end, furthest)
+    # What rounding leaves before a breakpoint is no step: the row would have a length of few floats, and no curvature.
+    shortest = shortest_step(t, problem)
+    limit = jnp.where(furthest + shortest < segment.end, furthest, segment.end)
     # Breakpoints and t1 carry gradient, ordinary mesh points do not.
-    target = jnp.maximum(target, t + shortest_step(t, problem))
+    target = jnp.maximum(target, t + shortest)
     t_end = lax.stop_gradient(jnp.where(target >= limit - SNAP * (target - t), limit, target))
     t_end = jnp.where(t_end == segment.end, segment.end, t_end)
 
@@ -274,17 +285,16 @@ def _enter(carry: Carry, old: Sources, problem: Problem, setup: Setup) -> tuple[
         # A lane of a batch that an event has stopped here, before a kick, stays before it.
         arrived = arrived & _able(carry, setup)
         carry = _kicked(carry, arrived, old, problem, setup)
-    passed, depends_on = pass_breakpoint(
-        old, problem, deepest_level(setup.method.order, problem.delays.size), carry.past.count
-    )
-    sources = jax.tree.map(lambda new, old: jnp.where(arrived, new, old), passed, old)
+    deepest = deepest_level(setup.method.order, problem.delays.size)
+    sources, depends_on = pass_breakpoint(old, problem, deepest, arrived, carry.past.count)
     segment = segment_ahead(sources, problem)
     record = carry.record
     if record is not None:
         # The time of the mesh point just reached depends on the delays as the breakpoint's does.
         record = record.with_dependence(jnp.maximum(carry.past.count - 1, 0), depends_on, arrived)
 
-    pointers = jnp.maximum(carry.plan.links[0], 0)
+    # (Rows of length zero, as many as there are delays, might fill the window of rows that is searched.)
+    pointers = jnp.maximum(carry.plan.links[0], first_rows(sources, sources.pointers))
     plan = _plan(carry.t, carry.plan.target, carry.past, pointers, segment, problem, setup)
     # The carried slope is the limit from the left, and at t0 there is none yet.
     fresh = (sources.jumps > old.jumps) | (carry.attempts == 0)

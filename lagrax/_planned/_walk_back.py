@@ -56,7 +56,7 @@ def walk(trajectory: Trajectory, bars: Cotangents, problem: Problem, perturbed: 
         y = row_state(row, problem.y0)
         intervals, coefficients = split_rows(past.read(links))
         times = (row_start(row), row_end(row), intervals)
-        sides = sides_at(trajectory.sources.times, trajectory.sources.start, pointers)
+        sides = sides_at(trajectory.sources, pointers, problem)
 
         def step(times, y, coefficients, variables):
             problem = eqx.combine(variables, constants)

@@ -230,7 +230,7 @@ def _frozen(delays: PyTree) -> PyTree:
 
 def _longest(term: DelayTerm) -> Float[Array, ""] | float:
     lags = jax.tree.leaves(term.lags(), is_leaf=is_lag)
-    if not are_planned(lags):
+    if not are_planned(lags) or any(lag.reads_slope for lag in lags):
         raise ValueError(
             "NeuralODEDDE got a delay that is a function or overlaps, expected constant ones: its first part is as long as "
             "the longest delay, so use NeuralDDE with an initial function"
