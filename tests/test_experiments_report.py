@@ -104,7 +104,7 @@ def test_wide_figures_are_stacked_for_phones(tmp_path):
     for columns in (1, 4):
         figure, axes = figures.new(1, columns)
         axes[0, -1].plot([1, 2])
-        _report._html.image(tmp_path, figures.save(figure, tmp_path, f"wide-{columns}", "caption"), tmp_path / "report.html")
+        _report.pages.image(tmp_path, figures.save(figure, tmp_path, f"wide-{columns}", "caption"), tmp_path / "report.html")
     assert not (tmp_path / "wide-1-narrow.png").exists()
     size = lambda file: struct.unpack(">II", (tmp_path / file).read_bytes()[16:24])
     (width, height), (narrow, tall) = size("wide-4.png"), size("wide-4-narrow.png")

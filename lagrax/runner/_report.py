@@ -6,7 +6,7 @@ from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from . import _folder, _html
+from . import _folder, pages
 from ._outcome import Claim, Outcome, Table
 
 _BADGES = {True: "yes", False: "no", None: "open"}
@@ -38,8 +38,8 @@ def write(folders: Sequence[Path], file: Path, others: Sequence[Path] = ()) -> N
     parts = [] if alone else [_overview(runs, file)]
     parts += [_section(run, file, alone) for run in runs]
     if others:
-        parts.append(_html.folded(f"{len(others)} other run{'s' * (len(others) > 1)}", _listing(others, file)))
-    _folder.write_text(file, _html.page(title, _EYEBROW, parts))
+        parts.append(pages.folded(f"{len(others)} other run{'s' * (len(others) > 1)}", _listing(others, file)))
+    _folder.write_text(file, pages.page(title, _EYEBROW, parts))
 
 
 def _overview(runs: Sequence[Run], file: Path) -> str:
@@ -47,11 +47,11 @@ def _overview(runs: Sequence[Run], file: Path) -> str:
     for run in runs:
         counts = Counter((list(_BADGES).index(claim.reproduced), claim.verdict) for claim in run.outcome.claims)
         kinds = list(_BADGES.values())
-        badges = " ".join(_html.badge(kinds[kind], f"{text}: {count}") for (kind, text), count in sorted(counts.items()))
+        badges = " ".join(pages.badge(kinds[kind], f"{text}: {count}") for (kind, text), count in sorted(counts.items()))
         anchor = f'<a href="#{escape(run.config["experiment"])}">{escape(run.title)}</a>'
-        own = _html.link(run.folder / _folder.REPORT, file, run.folder.name)
+        own = pages.link(run.folder / _folder.REPORT, file, run.folder.name)
         rows.append((anchor, badges or "–", escape(run.config["preset"]), escape(run.duration), own))
-    return _html.table("", ("experiment", "the paper's statements", "preset", "took", "run"), rows)
+    return pages.table("", ("experiment", "the paper's statements", "preset", "took", "run"), rows)
 
 
 def _listing(folders: Sequence[Path], file: Path) -> str:
@@ -61,8 +61,8 @@ def _listing(folders: Sequence[Path], file: Path) -> str:
         state = "finished" if _folder.is_finished(folder) else _folder.failure(folder) or "not finished"
         target = folder / _folder.REPORT if _folder.is_finished(folder) else folder / _folder.CONFIG
         cells = (str(config.get("experiment", "–")), str(config.get("preset", "–")), state)
-        rows.append((_html.link(target, file, folder.name), *(escape(cell) for cell in cells)))
-    return _html.table("", ("run", "experiment", "preset", "state"), rows)
+        rows.append((pages.link(target, file, folder.name), *(escape(cell) for cell in cells)))
+    return pages.table("", ("run", "experiment", "preset", "state"), rows)
 
 
 def _section(run: Run, file: Path, alone: bool) -> str:
@@ -73,7 +73,7 @@ def _section(run: Run, file: Path, alone: bool) -> str:
         _claims(outcome.claims),
         _how_to_compare(run),
         *(f"<p>{escape(note)}</p>" for note in outcome.notes),
-        *(_html.image(run.folder, figure, file) for figure in outcome.figures),
+        *(pages.image(run.folder, figure, file) for figure in outcome.figures),
         *(_table(table) for table in outcome.tables),
         _configuration(run, file),
         "</section>",
@@ -85,17 +85,12 @@ def _claims(claims: list[Claim]) -> str:
     if not claims:
         return ""
     columns = ("The paper says", "We measured", "Reproduced or not")
-    cells = [(escape(c.paper), escape(c.measured), _html.badge(_BADGES[c.reproduced], c.verdict)) for c in claims]
-    rows = "".join(
-        "<tr>" + "".join(f'<td data-label="{name}">{cell}</td>' for name, cell in zip(columns, row, strict=True)) + "</tr>"
-        for row in cells
-    )
-    head = "".join(f"<th>{name}</th>" for name in columns)
-    return f'<table class="claims"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
+    rows = [(escape(c.paper), escape(c.measured), pages.badge(_BADGES[c.reproduced], c.verdict)) for c in claims]
+    return pages.table("", columns, rows, style="claims")
 
 
 def _table(table: Table) -> str:
-    return _html.table(table.title, table.columns, [[escape(cell) for cell in row] for row in table.rows])
+    return pages.table(table.title, table.columns, [[escape(cell) for cell in row] for row in table.rows])
 
 
 def _how_to_compare(run: Run) -> str:
@@ -113,6 +108,6 @@ def _configuration(run: Run, file: Path) -> str:
     versions = ", ".join(f"{name} {number}" for name, number in config.get("versions", {}).items())
     shown = {key: config[key] for key in ("preset", "seeds", "adjoint", "solver", "tolerance")} | config["numbers"]
     shown |= {"started": config.get("started", "–"), "took": run.duration, "machine": config.get("machine", "–")}
-    files = " · ".join(_html.link(run.folder / name, file, name) for name in (_folder.CONFIG, _folder.METRICS))
+    files = " · ".join(pages.link(run.folder / name, file, name) for name in (_folder.CONFIG, _folder.METRICS))
     made = f'<p class="made">Made by <code>{escape(command)}</code> <span class="files">{files}</span></p>'
-    return made + _html.folded("Configuration", _html.entries(shown | {"versions": versions}))
+    return made + pages.folded("Configuration", pages.entries(shown | {"versions": versions}))

@@ -14,6 +14,7 @@ h1 { margin: .25rem 0 1rem; font-size: 1.9rem; line-height: 1.2; letter-spacing:
 h2 { margin: 3rem 0 .5rem; padding-top: 1.5rem; border-top: 1px solid var(--line); font-size: 1.45rem; line-height: 1.25; }
 h3 { margin: 2rem 0 .5rem; font-size: 1.05rem; }
 .about { font-size: 1.05rem; max-width: 46rem; }
+.lead { font-size: 1.2rem; line-height: 1.45; max-width: 46rem; margin: 0 0 .75rem; }
 a { color: var(--link); }
 table { width: 100%; border-collapse: collapse; font-size: .925rem; }
 th { color: var(--soft); font-weight: 600; font-size: .825rem; }
@@ -31,6 +32,8 @@ figure { margin: 1.75rem 0; }
 figure > a { display: block; }
 img { display: block; max-width: 100%; height: auto; margin: 0 auto; padding: .75rem; background: #fff;
   border: 1px solid var(--line); border-radius: .6rem; }
+.figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); gap: 0 1.5rem; }
+.figures figure { margin: 1rem 0; min-width: 0; } .figures img { width: 100%; }
 figcaption { margin: .6rem 0 0; color: var(--soft); font-size: .9rem; max-width: 46rem; }
 code { padding: .1rem .35rem; border-radius: .3rem; background: var(--card); font-size: .9em; overflow-wrap: anywhere; }
 .files { color: var(--soft); font-size: .85rem; white-space: nowrap; }

@@ -1,4 +1,4 @@
-"""Pieces of a page: figures, tables, folded lists. Without scripts and without anything fetched from elsewhere."""
+"""Pages, and pieces of them: figures, tables, folded lists. Without scripts and without anything fetched from elsewhere."""
 
 import base64
 import json
@@ -66,7 +66,7 @@ def _data(file: Path) -> str:
         raise UserError(f"{file} cannot be read ({error.strerror}): run the experiment again") from None
 
 
-def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], style: str = "numbers cards") -> str:
     """Cells are HTML. On a phone each row is a card, in which the columns' names stand before the cells."""
     head = "".join(f"<th>{escape(column)}</th>" for column in columns)
     cells = lambda row: "".join(
@@ -75,7 +75,7 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> 
     )
     body = "".join(f"<tr>{cells(row)}</tr>" for row in rows)
     heading = f"<h3>{escape(title)}</h3>" if title else ""
-    return f'{heading}<table class="numbers cards"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+    return f'{heading}<table class="{style}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
 
 
 def badge(kind: str, text: str) -> str:
