@@ -145,3 +145,14 @@ def judge(t, t_end, wanted, y: Inexact[Array, " d"], step: Step, old_state: PyTr
 def shortest_step(t: Float[Array, ""], problem: Problem) -> Float[Array, ""]:
     """What is added to t at least: a step too short for t to change would be taken for ever."""
     return 4 * jnp.finfo(t.dtype).eps * jnp.maximum(jnp.abs(t), jnp.abs(problem.t1))
+
+
+def tolerance(y: Inexact[Array, " d"], setup: Setup) -> Float[Array, " d"]:
+    """The error that a step may make; with fixed steps, what rounding leaves."""
+    controller: Any = setup.controller
+    size = jnp.abs(y)
+    if not (hasattr(controller, "rtol") and hasattr(controller, "atol")):
+        eps = jnp.finfo(size.dtype).eps
+        return 1e4 * eps * jnp.maximum(size, jnp.max(size) + eps)
+    least = lambda x: jnp.min(jnp.stack([jnp.min(jnp.asarray(leaf, size.dtype)) for leaf in jax.tree.leaves(x)]))
+    return least(controller.atol) + least(controller.rtol) * size

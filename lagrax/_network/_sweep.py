@@ -11,8 +11,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Bool, Float, Inexact
+from jaxtyping import Array, Bool, Inexact
 
+from .._control import tolerance
 from .._method import combine
 from .._method._step import take_step, with_output_error
 from .._problem import Problem
@@ -93,14 +94,3 @@ def continued(carry: Any, slope: Inexact[Array, " d"], t_end) -> Inexact[Array, 
     line = [carry.y, (t_end - carry.t).astype(carry.y.dtype) * slope, *[jnp.zeros_like(carry.y)] * (len(powers) - 2)]
     chosen = [jnp.where(usable, a, b) for a, b in zip(shifted, line[: len(powers)], strict=True)]
     return jnp.stack([carry.y, *chosen[1:]], axis=-1)
-
-
-def tolerance(y: Inexact[Array, " d"], setup: Setup) -> Float[Array, " d"]:
-    """The error that a step may make; with fixed steps, what rounding leaves."""
-    controller: Any = setup.controller
-    size = jnp.abs(y)
-    if not (hasattr(controller, "rtol") and hasattr(controller, "atol")):
-        eps = jnp.finfo(size.dtype).eps
-        return 1e4 * eps * jnp.maximum(size, jnp.max(size) + eps)
-    least = lambda x: jnp.min(jnp.stack([jnp.min(jnp.asarray(leaf, size.dtype)) for leaf in jax.tree.leaves(x)]))
-    return least(controller.atol) + least(controller.rtol) * size

@@ -13,6 +13,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Inexact, Int
 
+from .._control import tolerance
 from .._method import node_times
 from .._method._step import start_slope, take_step
 from .._problem import Problem
@@ -24,7 +25,6 @@ from .._xla._compat import unvmap_max
 from ._kink import applies, pull_corners, with_corners
 from ._lookup import hunt_backwards, look, query_times
 from ._memory import Memory, clock, initial_rows, make_row, polynomial
-from ._sweep import tolerance
 
 SWEEPS = 64
 """How often a transposed step is repeated at most."""

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
+from .._control import tolerance
 from .._problem import Problem
 from .._results import RESULTS
 from .._setup import Setup
@@ -15,8 +16,8 @@ from .._xla._fold import any_of, fold
 from .._xla._neighbours import just_after
 from ._crossing import Crossing, promise
 from ._lookup import frozen
+from ._slack import slack_of
 from ._sweep import Start
-from ._tolerance import slack_of, tolerance
 
 
 def with_broken_lags(result: RESULTS, keep, crossing: Crossing, start: Start, t, y, problem: Problem, setup: Setup):

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Inexact, Int, PyTree
 
-from .._control import SNAP, Events, first_events, first_result, first_step, judge, kick, shortest_step, watch
+from .._control import SNAP, Events, first_events, first_result, first_step, judge, kick, shortest_step, tolerance, watch
 from .._method._step import Step
 from .._past import Past, empty_past, row_start, split_rows, state_at
 from .._planned._breakpoints import declared_level, deepest_level
@@ -34,9 +34,9 @@ from ._broken import with_broken_lags
 from ._crossing import BEYOND, Crossing, first_crossing, landing_time
 from ._lookup import View, frozen, look_back, slope_flags
 from ._record import Note, Record, empty_record
+from ._slack import slack_of
 from ._sources import Entry, Sources, initial_sources, next_echo, next_stop, pass_end, seat
 from ._sweep import Start, Sweep, continued, start_at, take_sweeps
-from ._tolerance import slack_of, tolerance
 
 
 class Carry(eqx.Module):

@@ -4,7 +4,7 @@ import dataclasses
 from typing import NamedTuple
 
 import equinox as eqx
-import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
 from scipy.optimize import linprog
 
@@ -23,6 +23,7 @@ from ..runner import (
     number,
     of_seeds,
 )
+from ._rings import draw_points
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,8 +58,10 @@ def run(settings: Settings[SeparationNumbers]) -> Outcome:
     solve = eqx.filter_jit(model)
     found: dict[str, list[Line]] = {"before": [], "after": []}
     for seed in range(settings.seeds):
-        points, inner = sample(np.random.default_rng(seed), numbers)
-        moved = np.asarray(solve(jnp.asarray(points)), np.float64)
+        radii = (numbers.r1, numbers.r2, numbers.r3)
+        drawn, is_inner = draw_points(jr.key(seed), numbers.inner, numbers.outer, radii)
+        inner = np.asarray(is_inner)
+        points, moved = (np.asarray(x, np.float64) for x in (drawn, solve(drawn)))
         for when, x in (("before", points), ("after", moved)):
             found[when].append(best_line(x, inner))
         if seed == 0:
@@ -77,15 +80,6 @@ def run(settings: Settings[SeparationNumbers]) -> Outcome:
     ]
     table = Table("The best straight line", ("data", "points on their side", "gap between the classes"), rows)
     return Outcome(metrics, [_claim(settings, found)], [figure], [table])
-
-
-def sample(random: np.random.Generator, numbers: SeparationNumbers) -> tuple[np.ndarray, np.ndarray]:
-    """Points drawn evenly from the disc ‖x‖ ≤ r1 and the ring r2 ≤ ‖x‖ ≤ r3, and which are in the disc."""
-    inner = np.arange(numbers.inner + numbers.outer) < numbers.inner
-    smallest, largest = np.where(inner, 0, numbers.r2), np.where(inner, numbers.r1, numbers.r3)
-    radius = np.sqrt(random.uniform(smallest**2, largest**2))
-    angle = random.uniform(0, 2 * np.pi, inner.size)
-    return np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1), inner
 
 
 def best_line(points: np.ndarray, inner: np.ndarray) -> Line:

@@ -28,6 +28,7 @@ from ..runner import (
 )
 from ..train import Fit, unstack
 from ._regression import judged
+from ._rings import draw_points
 from ._training import evaluations, evaluations_at_end, ranges_table, train_seeds
 
 T1 = 1.0
@@ -76,18 +77,6 @@ class Classifier(eqx.Module):
         return self.head.weight[0], bias[0]
 
 
-def draw_points(key: Array, inner: int, outer: int) -> tuple[Float[Array, "points 2"], Float[Array, " points"]]:
-    """Points uniform in the disc of radius r₁ (target 1) and in the annulus from r₂ to r₃ (target −1)."""
-    radius_key, angle_key = jr.split(key)
-    uniform = jr.uniform(radius_key, (inner + outer,))
-    low = jnp.where(jnp.arange(inner + outer) < inner, 0.0, RADII[1])
-    high = jnp.where(jnp.arange(inner + outer) < inner, RADII[0], RADII[2])
-    radius = jnp.sqrt(low**2 + uniform * (high**2 - low**2))
-    angle = jr.uniform(angle_key, radius.shape, maxval=2 * jnp.pi)
-    points = radius[:, None] * jnp.stack([jnp.cos(angle), jnp.sin(angle)], axis=1)
-    return points, jnp.where(jnp.arange(inner + outer) < inner, 1.0, -1.0)
-
-
 def makers(settings: Settings[SpheresNumbers]) -> dict[str, Any]:
     """Nets of 32-32 ReLU units: f(x(t)) and f(x(t - τ)) with τ = T = 1."""
     numbers = settings.numbers
@@ -108,7 +97,8 @@ def makers(settings: Settings[SpheresNumbers]) -> dict[str, Any]:
 def run(settings: Settings[SpheresNumbers]) -> Outcome:
     numbers = settings.numbers
     keys = jr.split(jr.key(2), settings.seeds)
-    points, targets = jax.vmap(lambda key: draw_points(key, numbers.inner, numbers.outer))(keys)
+    points, is_inner = jax.vmap(lambda key: draw_points(key, numbers.inner, numbers.outer, RADII))(keys)
+    targets = jnp.where(is_inner, 1.0, -1.0)
     fits = {name: train(settings, name, make, (points, targets)) for name, make in makers(settings).items()}
     measured = {name: measure(settings, fitted, points, targets) for name, fitted in fits.items()}
     drawn = [
