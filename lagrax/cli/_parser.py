@@ -20,7 +20,7 @@ examples:
   lagrax fit flies.csv --time day --value count --model nicholson
   lagrax forecast runs/fit/2026-01-01_12-00-00 --horizon 50
   lagrax list                                  what can be reproduced
-  lagrax reproduce spiral                      minutes on two cores
+  lagrax reproduce spiral                      half a minute on two cores
   lagrax reproduce all --preset smoke          everything, in small
   lagrax report                                one page on the newest runs
 """
@@ -28,18 +28,29 @@ examples:
 
 def parse(words: list[str]) -> argparse.Namespace:
     """The options given, with `run`, the command's function; raises SystemExit after help, the version or a mistake."""
-    raw = argparse.RawDescriptionHelpFormatter
     about = "Delay differential equations: fit one to data, forecast, and reproduce the paper on neural ones."
-    parser = _Parser("lagrax", description=about, epilog=_EXAMPLES, formatter_class=raw)
+    parser = _Parser("lagrax", description=about, epilog=_EXAMPLES, formatter_class=_Help)
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, command in COMMANDS.items():
-        own = commands.add_parser(name, help=command.HELP, formatter_class=raw)
+        own = commands.add_parser(name, help=command.HELP, formatter_class=_Help)
         command.declare(own)
         own.set_defaults(run=command.run, commands=COMMANDS)
     if words and not words[0].startswith("-"):
         pick("command", words[0], COMMANDS)
     return parser.parse_args(words)
+
+
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """With a line for each command, in one column with options."""
+
+    def _format_action(self, action: argparse.Action) -> str:
+        text = super()._format_action(action)
+        return text.partition("\n")[2] if isinstance(action, argparse._SubParsersAction) else text
+
+    def _iter_indented_subactions(self, action: argparse.Action) -> Any:
+        if isinstance(action, argparse._SubParsersAction):
+            yield from action._get_subactions()
 
 
 class _Version(argparse.Action):

@@ -22,7 +22,7 @@ config.json, metrics.json, figures as PNG and PDF, and report.html, which sets t
 """
 _EXAMPLES = """\
 examples:
-  lagrax reproduce spiral                      minutes on two cores
+  lagrax reproduce spiral                      half a minute on two cores
   lagrax reproduce all --preset smoke          everything, in small
   lagrax reproduce population --preset paper --seeds 5
   lagrax reproduce population --resume         go on after an interruption
@@ -50,7 +50,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
     add("--solver", type=one_of("solver", SOLVERS), metavar="S", help=f"{', '.join(SOLVERS)} (preset's own)")
     add("--tolerance", type=float, metavar="X", help="relative and absolute, of every solve (preset's own)")
     add("--set", dest="numbers", action="append", type=assignment, default=[], metavar="NAME=VALUE",
-        help="replace a number of the preset, see config.json; may be repeated")  # fmt: skip
+        help="replace a number that `lagrax list NAME` shows; may be repeated")  # fmt: skip
     _declare_images(parser)
 
 
