@@ -2,30 +2,24 @@
 
     python -m examples.aliases
 
-Above, blowflies that take 14 days to grow up, with luck in their births and errors in their counts, and the equation that
-made them, N' = P N(t - τ) exp(-N(t - τ)/N0) - δ N: the loss over τ, everything else fitted anew. Below, a cycle of the
+Left, blowflies that take 14 days to grow up, with luck in their births and errors in their counts, and the equation that
+made them, N' = P N(t - τ) exp(-N(t - τ)/N0) - δ N: the loss over τ, everything else fitted anew. Right, a cycle of the
 logistic equation N' = r N (1 - N(t - 9)/K), and no equation: the error of predicting by any smooth f(N(t), N(t - τ)).
 Draws out/aliases.png, in a minute.
 """
 
-from pathlib import Path
-
 import diffrax as dfx
 import jax
 import jax.numpy as jnp
-import matplotlib
 import numpy as np
 
 import lagrax as lx
 
-jax.config.update("jax_enable_x64", True)
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt  # noqa: E402
+from .looks import BLUE, GREEN, ORANGE, plt, save
 
+jax.config.update("jax_enable_x64", True)
 SETTLED = 200.0  # days, after which the start is forgotten
 FEATURES, AHEAD, RIDGE = 80, (1, 2, 4), 1.0
-BLUE, GREEN, RED = "#0072B2", "#009E73", "#D55E00"
-OUT = Path("out")
 
 
 def blowflies(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -80,43 +74,37 @@ def _left_out(design: np.ndarray, target: np.ndarray, out: np.ndarray) -> np.nda
     return (target[out] - design[out] @ np.linalg.solve(used.T @ used + penalty, used.T @ target[~out])) ** 2
 
 
-def draw(fit, delays: np.ndarray, loss: np.ndarray) -> Path:
-    figure, (above, below) = plt.subplots(2, 1, figsize=(6.4, 6), layout="constrained")
+def draw(fit, delays: np.ndarray, loss: np.ndarray) -> None:
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.6))
     (profile,), (found,) = fit.profiles, fit.delays
-    above.plot(profile.delays, profile.cost, color=BLUE)
-    above.axvspan(found.low, found.high, color=GREEN, alpha=0.25, linewidth=0)
-    above.axvline(14, color=GREEN, linewidth=1.8)
-    above.annotate("truth: 14", (14, 2.6), (6, 0), textcoords="offset points", color=GREEN)
+    left.plot(profile.delays, profile.cost, color=BLUE, lw=2)
+    left.axvspan(found.low, found.high, color=GREEN, alpha=0.25, lw=0)
     for alias in found.aliases:
         height = np.interp(alias.value, profile.delays, profile.cost)
-        above.plot([alias.value], [height], "v", color=RED, markersize=8)
-        above.annotate(alias.kind, (alias.value, height), (4, 10), textcoords="offset points", ha="right", color=RED)
-    above.set(xlabel="delay τ (days)", ylabel="loss over its lowest", title="blowflies, equation known")
-    below.plot(delays, loss / loss.min(), color=BLUE)
-    below.axvline(9, color=GREEN, linewidth=1.8)
-    below.annotate("truth: 9", (9, 8), (6, 0), textcoords="offset points", color=GREEN)
-    below.set(
-        xlabel="delay τ (days)", ylabel="error over its lowest", title="a logistic cycle, equation unknown", yscale="log"
-    )
-    for axis in (above, below):
-        axis.grid(alpha=0.25)
-        axis.spines[["top", "right"]].set_visible(False)
-    OUT.mkdir(exist_ok=True)
-    figure.savefig(OUT / "aliases.png", dpi=160)
-    return OUT / "aliases.png"
+        left.plot([alias.value], [height], "v", color=ORANGE, ms=8)
+        left.annotate(alias.kind, (alias.value, height), (0, -16), textcoords="offset points", ha="center", color=ORANGE)
+    left.set(title="Blowflies, equation known", ylabel="loss over its lowest [–]", ylim=(0.8, None))
+    right.plot(delays, loss / loss.min(), color=BLUE, lw=2)
+    right.set(title="A logistic cycle, equation unknown", ylabel="error over its lowest [–]", yscale="log")
+    for axes, truth, height in ((left, 14, 2.6), (right, 9, 20)):
+        axes.axvline(truth, color=GREEN, lw=2)
+        axes.text(truth + 0.7, height, f"truth: {truth}", color=GREEN)
+        axes.set_xlabel("delay τ [days]")
+    save(figure, "aliases")
 
 
 def main() -> None:
     t, y = blowflies(np.random.default_rng(1))
     fit = lx.fit_series(t, y, model="nicholson")
     (found,) = fit.delays
-    print(f"τ = {found.estimate:.1f} days ({found.low:.1f} to {found.high:.1f}), {found.verdict}; aliases {found.aliases}")
+    aliases = ", ".join(f"{alias.value:.1f} ({alias.kind})" for alias in found.aliases)
+    print(f"τ = {found.estimate:.1f} days ({found.low:.1f} to {found.high:.1f}), {found.verdict}; aliases: {aliases}")
     assert abs(found.estimate - 14) < 2 and "period" in {alias.kind for alias in found.aliases}
     delays = np.arange(0.5, 50.0, 0.25)
     loss = errors(logistic(np.random.default_rng(0)), delays)
     good, best = np.sum(loss < 1.5 * loss.min()), delays[loss.argmin()]
     print(f"without an equation {good} of {len(delays)} delays predict nearly as well as the best, {best} days")
-    print(draw(fit, delays, loss))
+    draw(fit, delays, loss)
 
 
 if __name__ == "__main__":

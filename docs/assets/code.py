@@ -7,5 +7,8 @@ LINE = re.compile(r'<span id="__span-\d+-\d+">((?:<span[^>]*>)?)( *)')
 
 def on_page_content(content: str, **_) -> str:
     """Each line of a block is a `span` (`line_spans` in mkdocs.yml), which gets its indentation; site.css does the rest."""
-    deeper = lambda found: f'<span class="line" style="--indent: {len(found[2]) + 4}ch">{found[1]}{found[2]}'
-    return LINE.sub(deeper, content)
+
+    def indented(found: re.Match) -> str:
+        return f'<span class="line" style="--indent: {len(found[2]) + 4}ch">{found[1]}{found[2]}'
+
+    return LINE.sub(indented, content)

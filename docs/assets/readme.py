@@ -14,4 +14,5 @@ def section(title: str) -> str:
     """From its heading to the next, with links as seen from docs/."""
     parts = re.split(r"^(?=## )", README.read_text(), flags=re.MULTILINE)
     (found,) = [part for part in parts if part.startswith(f"## {title}\n")]
-    return found.replace("](docs/", "](").rstrip()
+    found = re.sub(r'href="docs/([\w/-]+)\.md"', r'href="\1.html"', found)
+    return found.replace('src="docs/', 'src="').replace("](docs/", "](").rstrip()
