@@ -66,4 +66,6 @@ def of_seeds(values: Iterable[float]) -> dict[str, Any]:
 
 def range_of(numbers: Mapping[str, Any]) -> str:
     """What `of_seeds` made, in a cell of a table: median (lowest – highest)."""
-    return f"{numbers['median']:.3g} ({numbers['min']:.2g}\u00a0–\u00a0{numbers['max']:.2g})"
+    low, high = numbers["min"], numbers["max"]
+    digits = 3 if f"{low:.2g}" == f"{high:.2g}" else 2  # a narrow range is not to look like none
+    return f"{numbers['median']:.3g} ({low:.{digits}g}\u00a0–\u00a0{high:.{digits}g})"

@@ -49,8 +49,8 @@ def _overview(runs: Sequence[Run], file: Path) -> str:
         kinds = list(_BADGES.values())
         badges = " ".join(pages.badge(kinds[kind], f"{text}: {count}") for (kind, text), count in sorted(counts.items()))
         anchor = f'<a href="#{escape(run.config["experiment"])}">{escape(run.title)}</a>'
-        own = pages.link(run.folder / _folder.REPORT, file, run.folder.name)
-        rows.append((anchor, badges or "–", escape(run.config["preset"]), escape(run.duration), own))
+        own = pages.whole(pages.link(run.folder / _folder.REPORT, file, run.folder.name))
+        rows.append((anchor, badges or "–", escape(run.config["preset"]), pages.whole(escape(run.duration)), own))
     return pages.table("", ("experiment", "the paper's statements", "preset", "took", "run"), rows)
 
 

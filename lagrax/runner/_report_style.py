@@ -36,6 +36,7 @@ img { display: block; max-width: 100%; height: auto; margin: 0 auto; padding: .7
 .figures figure { margin: 1rem 0; min-width: 0; } .figures img { width: 100%; }
 figcaption { margin: .6rem 0 0; color: var(--soft); font-size: .9rem; max-width: 46rem; }
 code { padding: .1rem .35rem; border-radius: .3rem; background: var(--card); font-size: .9em; overflow-wrap: anywhere; }
+.whole { white-space: nowrap; }
 .files { color: var(--soft); font-size: .85rem; white-space: nowrap; }
 details { margin: 1rem 0 2rem; } summary { cursor: pointer; font-weight: 600; } details > * + * { margin-top: .75rem; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .3rem 1.25rem; margin: 0; padding: 1rem 1.25rem;

@@ -70,7 +70,7 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], sty
     """Cells are HTML. On a phone each row is a card, in which the columns' names stand before the cells."""
     head = "".join(f"<th>{escape(column)}</th>" for column in columns)
     cells = lambda row: "".join(
-        f'<td data-label="{escape(column)}">{cell}</td>' if cell else '<td class="none"></td>'
+        f'<td data-label="{escape(column)}"><div>{cell}</div></td>' if cell else '<td class="none"></td>'
         for column, cell in zip(columns, row, strict=True)
     )
     body = "".join(f"<tr>{cells(row)}</tr>" for row in rows)
@@ -81,6 +81,11 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], sty
 def badge(kind: str, text: str) -> str:
     """`kind` is "yes", "no" or "open"."""
     return f'<span class="badge {kind}">{escape(text)}</span>'
+
+
+def whole(text: str) -> str:
+    """HTML that is not broken into lines."""
+    return f'<span class="whole">{text}</span>'
 
 
 def folded(summary: str, content: str) -> str:
