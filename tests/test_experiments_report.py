@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 import pytest
 
 from lagrax import cli
-from lagrax.runner import Claim, Outcome, Table, UserError, _folder, _report, figures
+from lagrax.runner import Claim, Outcome, Table, UserError, _folder, _report, figures, range_of
 
 NASTY = "<script>alert(1)</script> & \"quotes\" 'single'"
 VOID = {"meta", "img", "br", "link"}
@@ -146,3 +146,9 @@ def test_a_browser_shows_it(runs, tmp_path, size):
     assert done.returncode == 0 and shot.stat().st_size > 20_000
     text = subprocess.run([*command, "--dump-dom", page], capture_output=True, text=True, timeout=120, check=False).stdout
     assert "✗ not reproduced" in text and "<script>" not in text
+
+
+def test_a_narrow_range_is_not_shown_as_none():
+    cell = lambda low, high: range_of({"median": 0.2011, "min": low, "max": high}).replace("\u00a0", " ")
+    assert cell(0.14, 0.26) == "0.201 (0.14 – 0.26)"
+    assert cell(0.2002, 0.2019) == "0.201 (0.2 – 0.202)"
