@@ -2,7 +2,8 @@
 
 Series of 400 samples with 5 % noise are fitted with their mechanism, one seed after the other. Each seed is written to
 `out/fit.jsonl` at once, so that a run that was stopped goes on where it was. `--blowflies data.csv` fits Nicholson's fourth
-culture (columns day, count, set) from poor starts.
+culture (columns day, count, set) from poor starts. "no mechanism" fits Hutchinson's equation without knowing it: no delay
+of a network may be called identified, whatever it is.
 """
 
 import argparse
@@ -45,9 +46,9 @@ def _two(t, y, z, args):
 class Case:
     """A series with known delays: the field and its delays, the sampling, the tolerance, how many seeds have to meet it."""
 
-    def __init__(self, field: Callable, truth, step: float, seeds: int, tolerance: float, needed: int, **settings):
+    def __init__(self, field: Callable, truth, step: float, count: int, tolerance: float, needed: int, **settings):
         self.field, self.truth, self.step = field, truth, step
-        self.seeds, self.tolerance, self.needed, self.settings = seeds, tolerance, needed, settings
+        self.count, self.tolerance, self.needed, self.settings = count, tolerance, needed, settings
 
     def series(self, seed: int) -> tuple[np.ndarray, np.ndarray]:
         """400 samples after a transient, with noise of 5 % of their standard deviation."""
@@ -69,6 +70,9 @@ CASES = {
         _two, (8.0, 20.0), 2.0, 10, 0.05, 9, model=two_delays, delays=2, delay_bounds=(2.0, 40.0),
         params={"beta": (0.3, 0.0, 5.0), "alpha": (0.3, 0.0, 5.0), "gamma": (0.3, 0.0, 5.0), "n": (6.0, 1.0, 60.0)},
     ),
+    # One member, hardly trained: what a delay is called depends on where the scan and the training leave it, not on how good
+    # the forecasts are, and the scan is that of the whole recipe.
+    "no mechanism": Case(_hutchinson, 1.0, 0.2, 10, 0.0, 0, seeds=1, minutes=0.05),
 }  # fmt: skip
 
 
@@ -100,13 +104,17 @@ def blowflies(path: str) -> None:
 
 
 def report(name: str, case: Case, rows: list[dict]) -> None:
+    if "model" not in case.settings:
+        said = sorted({verdict for row in rows for verdict in row["verdicts"]})
+        print(f"{name}: in {len(rows)} seeds delays were called {', '.join(said)}", flush=True)
+        return
     truth = np.atleast_1d(case.truth)
     found = np.array([row["delays"] for row in rows])
     close = (np.abs(found[:, :, 0] / truth - 1) < case.tolerance).all(axis=1).sum()
     covered = ((found[:, :, 1] <= truth) & (truth <= found[:, :, 2])).sum(axis=0)
     errors = np.abs(found[:, :, 0] / truth - 1).max(axis=1)
     print(
-        f"{name}: {close} of {len(rows)} within {100 * case.tolerance:g} % (needed {case.needed} of {case.seeds}; median "
+        f"{name}: {close} of {len(rows)} within {100 * case.tolerance:g} % (needed {case.needed} of {case.count}; median "
         f"error {100 * np.median(errors):.2f} %), intervals cover {', '.join(map(str, covered))} of {len(rows)}, "
         f"{np.median([row['cpu'] for row in rows]):.0f} s of processor each",
         flush=True,
@@ -127,7 +135,7 @@ def main() -> None:
         blowflies(given.blowflies)
     for name in given.only or CASES:
         case, rows = CASES[name], []
-        for seed in range(min(case.seeds, given.seeds or case.seeds)):
+        for seed in range(min(case.count, given.seeds or case.count)):
             if (name, seed) not in done:
                 done[name, seed] = {"case": name, "seed": seed, **fit_one(case, seed)}
                 with RESULTS.open("a") as file:

@@ -13,11 +13,13 @@ import optax
 from jax import lax
 
 from ._neural import Member, gather
+from ._stages import Stages
 
 BLOCKS, BATCH, JITTER = 10, 64, 0.05
 RATE, DELAY_RATE, DECAY, CLIP = 4e-3, 3.0, 1e-3, 1.0
 CHUNK = 25
 MOST_VALIDATED = 400
+KEEP_SECONDS = 10.0
 
 
 @dataclasses.dataclass
@@ -58,37 +60,83 @@ def optimizer() -> optax.GradientTransformation:
     return optax.chain(optax.clip_by_global_norm(CLIP), optax.adamw(RATE, weight_decay=DECAY), delays)
 
 
+@dataclasses.dataclass(frozen=True)
+class Training:
+    """What trainings have in common: the table, samples in a window and in its past, when to end, and what is kept."""
+
+    data: tuple
+    window: int
+    past: int
+    until: float
+    stages: Stages
+
+
+class _Course(eqx.Module):
+    """How far a training is: the members' arrays now and at their best, errors (members,), iterations since, in all."""
+
+    arrays: Member
+    state: optax.OptState
+    best: Member
+    lowest: np.ndarray
+    since: np.ndarray
+    done: int
+
+    def leaves(self) -> list[np.ndarray]:
+        return [np.asarray(leaf) for leaf in jax.tree.leaves(self)]
+
+    def like(self, leaves: list[np.ndarray]) -> "_Course":
+        """This one with the leaves of another."""
+        as_before = lambda old, new: int(new) if isinstance(old, int) else jnp.asarray(new) if eqx.is_array(old) else new
+        olds, structure = jax.tree.flatten(self)
+        return jax.tree.unflatten(structure, [as_before(old, new) for old, new in zip(olds, leaves, strict=True)])
+
+
 def train(
     member: Member,
-    data: tuple,
     rows: Split,
-    window: int,
-    past: int,
+    training: Training,
     *,
     key: jax.Array,
     iterations: int,
     patience: int,
-    until: float,
+    name: str,
     tell: Callable[[float], None],
-) -> tuple[Member, np.ndarray]:
-    """The members of the lowest validation error, and these errors (members,). Ends when none improves for `patience`."""
-    chunk = _compiled(member, window, past)
+) -> Member:
+    """The members of the lowest validation error. Ends when none improves for `patience`.
+
+    How far it is, is kept every ten seconds, and at the end as the stage `name`.
+    """
     arrays, rest = eqx.partition(member, eqx.is_inexact_array)
+    count = rows.training.shape[0]
     with jax.numpy_dtype_promotion("standard"):  # Optax mixes whole numbers and others
         state = jax.vmap(optimizer().init)(arrays)
-    best, lowest = arrays, np.full(rows.training.shape[0], np.inf)
-    since = np.zeros(len(lowest), int)
-    index = [jnp.asarray(x, jnp.int32) for x in (rows.training, rows.validation)]
-    for done in range(0, iterations, CHUNK):
-        arrays, state, error = chunk(arrays, state, data, *index, jr.split(jr.fold_in(key, done), len(lowest)))
-        error = np.nan_to_num(np.asarray(error, float), nan=np.inf)
-        better = error < lowest * (1 - 1e-4)
-        best = _where(better, arrays, best)
-        lowest, since = np.where(better, error, lowest), np.where(better, 0, since + CHUNK)
-        tell((done + CHUNK) / iterations)
-        if (since >= patience).all() or time.monotonic() > until:
-            break
-    return eqx.combine(best, rest), lowest
+    course = _Course(arrays, state, arrays, np.full(count, np.inf), np.zeros(count, int), 0)
+    kept, stages = training.stages.kept(name), training.stages
+    course = course if kept is None else course.like(kept["course"])
+    if kept is None or not kept["ended"]:
+        chunk = _compiled(member, training.window, training.past)
+        index = [jnp.asarray(x, jnp.int32) for x in (rows.training, rows.validation)]
+        ended, saved = False, time.monotonic()
+        while not ended:
+            draws = jr.split(jr.fold_in(key, course.done), count)
+            course = _after(course, *chunk(course.arrays, course.state, training.data, *index, draws))
+            tell(course.done / iterations)
+            stopped = bool((course.since >= patience).all()) or time.monotonic() > training.until
+            ended = stopped or course.done >= iterations
+            if ended or time.monotonic() > saved + KEEP_SECONDS:
+                stages.keep(name, {"course": course.leaves(), "ended": ended})
+                saved = time.monotonic()
+    return eqx.combine(course.best, rest)
+
+
+def _after(course: _Course, arrays: Member, state: optax.OptState, error: jax.Array) -> _Course:
+    """After one more chunk, which ended with these validation errors (members,)."""
+    errors = np.nan_to_num(np.asarray(error, float), nan=np.inf)
+    better = errors < course.lowest * (1 - 1e-4)
+    return _Course(
+        arrays, state, _where(better, arrays, course.best), np.where(better, errors, course.lowest),
+        np.where(better, 0, course.since + CHUNK), course.done + CHUNK,
+    )  # fmt: skip
 
 
 def _where(flags: np.ndarray, new, old):

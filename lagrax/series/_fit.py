@@ -1,25 +1,25 @@
 """`fit_series`: from samples to estimates, forecasts and whether to believe them."""
 
 import math
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
-from ._baselines import Naive, SeasonalNaive, fit_autoregression
-from ._forecaster import Forecaster, joined, roll, spread_origins
+from ._assemble import Plan, assembled
 from ._mechanism_fit import delay_ranges, fit_mechanism
 from ._mechanisms import Mechanism, named, of_field
 from ._period import dominant_period
-from ._record import AbstractRoll, Record, filled
-from ._result import Holdout, Samples, SeriesFit
-from ._rolling import Rolled, mean_scaled_error, residual_quantiles, score
+from ._record import Record, filled
+from ._result import Samples, SeriesFit
 from ._samples import samples_of
+from ._stages import Stages, asked
 from ._transforms import Transform, chosen
 
 Progress = Callable[[str, float | None, str], None]
-_CALLED = {"model": "the model", "naive": "the last value", "seasonal_naive": "the last season", "ar": "an autoregression"}
+
 
 
 def fit_series(
@@ -39,6 +39,8 @@ def fit_series(
     minutes: float | None = None,
     names: Sequence[str] | None = None,
     progress: Progress | None = None,
+    folder: str | os.PathLike | None = None,
+    partial: Callable[[SeriesFit], None] | None = None,
 ) -> SeriesFit:
     """Fits a delay equation to a time series: delays and parameters with intervals, a forecast, and what to believe of both.
 
@@ -63,6 +65,9 @@ def fit_series(
     - `seeds`: members of the neural ensemble. `minutes`: its budget.
     - `names`: of the columns.
     - `progress`: called as `progress(stage, fraction, text)`.
+    - `folder`: where to keep the stages that are done, or None. The same call with the same folder goes on where one was
+      stopped, to the very numbers of one that was not; `minutes` may differ.
+    - `partial`: called after each stage with what is known by then. Its `missing` names the stages to come.
 
     **Returns:**
 
@@ -70,117 +75,32 @@ def fit_series(
     """
     samples, notes = samples_of(t, y, inputs, names)
     _check_numbers(season, horizon, holdout, seeds, minutes)
-    tell: Any = (lambda stage, fraction, text: None) if progress is None else progress
+    tell: Progress = (lambda stage, fraction, text: None) if progress is None else progress
     tell("reading", None, "looking for a period")
     mechanism = _mechanism_of(model, params, delays, samples)
     way = chosen(_transform_name(transform, mechanism), samples.y[_training_rows(samples, holdout)])
     records = _records(samples, way, holdout)
     period = _period_of(records)
     horizon = _horizon_of(horizon, records, period)
-    plan = _Plan(samples, records, way, period, horizon, season)
+    plan = Plan(samples, records, way, period, horizon, season)
+    settings = {
+        "model": "neural" if mechanism is None else mechanism.name, "transform": way.name, "season": season,
+        "horizon": horizon, "holdout": holdout, "seeds": seeds, "minutes": minutes, "params": params,
+        "delay_bounds": _listed(delay_bounds), "delays": delays if isinstance(delays, str | int) else list(delays),
+        "period": None if period is None else period * records[0].step,
+    }  # fmt: skip
+    whole = lambda found: assembled(plan, found, notes, settings)
+    report = (lambda found: None) if partial is None else lambda found: partial(whole(found))
+    made_of = asked(samples.checksum(), "neural" if mechanism is None else mechanism, {**settings, "minutes": None})
+    stages = Stages(folder, made_of, tell, report)
     if mechanism is None:
         from ._neural_fit import fit_neural
 
-        found = fit_neural(plan, delays, delay_bounds, season, seeds, minutes, tell)
+        found = fit_neural(plan, delays, delay_bounds, season, seeds, minutes, stages)
     else:
-        found = _with_mechanism(plan, mechanism, params, delays, delay_bounds, tell)
+        found = _with_mechanism(plan, mechanism, params, delays, delay_bounds, stages)
     tell("forecast", None, "forecasts and baselines")
-    settings = {
-        "model": found["kind"], "transform": way.name, "season": season, "horizon": horizon, "holdout": holdout,
-        "seeds": seeds, "minutes": minutes, "params": params, "delay_bounds": _listed(delay_bounds),
-        "delays": delays if isinstance(delays, str | int) else list(delays),
-        "period": None if period is None else period * records[0].step,
-    }  # fmt: skip
-    return _assembled(plan, found, notes, settings)
-
-
-class _Plan:
-    """What every part of a fit needs to know."""
-
-    def __init__(self, samples, records: list[Record], transform: Transform, period: float | None, horizon: int, season):
-        self.samples, self.records, self.transform = samples, records, transform
-        self.period, self.horizon = period, horizon
-        given = season if season is not None else (None if period is None else round(period))
-        shortest = min(record.train for record in records)
-        self.season = given if given is not None and 1 < given < shortest else None
-        steps = [np.abs(np.diff(transform.inverse(record.u[: record.train]), axis=0)) for record in records]
-        self.scale = np.maximum(np.concatenate(steps).mean(axis=0), 1e-300)
-
-    def baselines(self, records: list[Record]) -> dict[str, AbstractRoll]:
-        found: dict[str, AbstractRoll] = {"naive": Naive()}
-        if self.season is not None:
-            found["seasonal_naive"] = SeasonalNaive(self.season)
-        return {**found, "ar": fit_autoregression(records)}
-
-
-def _assembled(plan: _Plan, found: dict[str, Any], notes: list[str], settings: dict[str, Any]) -> SeriesFit:
-    """Scores on the hold-out, the choice by the training part, and forecasts from the end."""
-    first = found["first"]
-    trained = dict(plan.baselines([record.training() for record in plan.records]))
-    final = dict(plan.baselines(plan.records))
-    widen = {"model": found["widen"]}
-    if found["trained"] is not None:
-        trained, final = {"model": found["trained"], **trained}, {"model": found["model"], **final}
-    scores, validation, origins = {}, {}, 0
-    for name, method in trained.items():
-        rolled = [roll(method, record, spread_origins(record, first), plan.horizon) for record in plan.records]
-        inside = joined([_between(one, 0, r.train, plan.horizon) for one, r in zip(rolled, plan.records, strict=True)])
-        ahead = joined(
-            [_between(one, r.train - 1, len(r.t), plan.horizon) for one, r in zip(rolled, plan.records, strict=True)]
-        )
-        quantiles = widen.get(name, 1.0) * residual_quantiles(inside)
-        scores[name] = score(ahead, quantiles, plan.transform, plan.scale)
-        validation[name] = mean_scaled_error(inside, plan.transform, plan.scale)
-        origins = len(ahead.origins)
-    validation |= {} if found["validated"] is None else {"model": found["validated"], **found["validation"]}
-    best = min(validation, key=lambda name: validation[name])
-    forecasters: dict[str, Any] = {
-        name: Forecaster(method, tuple(plan.records), plan.transform, first, widen.get(name, 1.0))
-        for name, method in final.items()
-    }
-    fitted = _fitted(final.get("model", final[best]), plan, first)
-    everyone = {name: scores.get(name) for name in ("model", "naive", "seasonal_naive", "ar")}
-    sentence = (
-        f"The forecast given is that of {_CALLED[best]}, which had the lowest error in the training part (MASE "
-        f"{validation[best]:.3g})."
-    )
-    return SeriesFit(
-        kind=found["kind"],
-        delays=found["delays"],
-        parameters=found["parameters"],
-        holdout=Holdout(plan.horizon, origins, everyone),
-        chosen=best,
-        forecasts={name: forecaster(plan.horizon) for name, forecaster in forecasters.items()},
-        fitted=fitted,
-        residuals=plan.samples.y - fitted,
-        profiles=found["profiles"],
-        model=found["model"],
-        samples=plan.samples,
-        settings={**settings, "validation": validation},
-        notes=(*notes, *found["notes"], sentence),
-        forecasters=forecasters,
-    )
-
-
-def _between(rolled: Rolled, first: int, stop: int, horizon: int) -> Rolled:
-    """The origins in [first, stop) whose whole horizon lies before `stop`."""
-    return rolled.take((rolled.origins >= first) & (rolled.origins + horizon < stop))
-
-
-def _fitted(method: AbstractRoll, plan: _Plan, first: int) -> np.ndarray:
-    """Each sample as predicted from the last origin before it; NaN before the first and beyond the horizon."""
-    parts = []
-    for record in plan.records:
-        rolled = roll(method, record, spread_origins(record, first), plan.horizon)
-        values = np.full(record.u.shape, np.nan)
-        for origin, ahead in zip(rolled.origins, rolled.ahead, strict=True):
-            stop = min(origin + 1 + plan.horizon, len(values))
-            values[origin + 1 : stop] = ahead[: stop - origin - 1]
-        parts.append(np.asarray(plan.transform.inverse(values)))
-    return np.concatenate(parts)
-
-
-# --- what was asked for -----------------------------------------------------------------------------------------------
+    return whole(found)
 
 
 def _mechanism_of(model: Any, params: Any, delays: Any, samples: Samples) -> Mechanism | None:
@@ -234,7 +154,7 @@ def _check_field(mechanism: Mechanism, columns: int, inputs: np.ndarray | None) 
         )
 
 
-def _with_mechanism(plan: _Plan, mechanism: Mechanism, params: Any, delays: Any, bounds: Any, tell: Any) -> dict[str, Any]:
+def _with_mechanism(plan: Plan, mechanism: Mechanism, params: Any, delays: Any, bounds: Any, stages: Stages) -> dict[str, Any]:
     with jax.enable_x64(True):
         count = len(mechanism.delays)
         ranges = delay_ranges(plan.records, count, plan.period, bounds)
@@ -252,7 +172,7 @@ def _with_mechanism(plan: _Plan, mechanism: Mechanism, params: Any, delays: Any,
         guesses = (
             [starts] if not given or all(starts[name] == given[name] for name in given) else [starts, {**starts, **given}]
         )
-        found = fit_mechanism(mechanism, guesses, plan.records, plan.transform, ranges, tell)
+        found = fit_mechanism(mechanism, guesses, plan.records, plan.transform, ranges, stages)
     return {
         "kind": mechanism.name, "delays": found.delays, "parameters": found.parameters, "profiles": found.profiles,
         "trained": found.trained, "model": found.model, "notes": found.notes, "first": found.model.past - 1, "widen": 1.0,

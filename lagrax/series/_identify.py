@@ -1,6 +1,5 @@
 """Estimates of delays and parameters: search, profile over each delay, aliases, block bootstrap, verdict."""
 
-import dataclasses
 import math
 from collections.abc import Sequence
 
@@ -12,16 +11,6 @@ from ._search import Fits, Search
 REPLICATES = 96
 GRID = 24
 STARTS = 6
-
-
-@dataclasses.dataclass
-class Identified:
-    """What the search found: values (p,), delays first; initial states (w, d); the loss; profiles over each delay."""
-
-    values: np.ndarray
-    starts: np.ndarray
-    cost: float
-    profiles: tuple[Profile, ...]
 
 
 def delay_grid(low: float, high: float) -> np.ndarray:

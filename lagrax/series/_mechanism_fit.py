@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
@@ -16,12 +16,14 @@ from ._identify import aliases, estimates, intervals, locate, profile, verdict
 from ._mechanisms import Mechanism
 from ._record import AbstractRoll, Record
 from ._result import Estimate, Profile
-from ._search import Search
+from ._search import Fits, Search
+from ._stages import Stages, unfinished
 from ._transforms import Transform
 from ._windows import Windows, cut, origins
 
 MOST_WINDOWS = 160
 STEPS_PER_PERIOD = 16
+STAGES = ("training", "fitting", "profile", "bootstrap", "forecast")
 
 
 class MechanismModel(AbstractRoll):
@@ -103,48 +105,98 @@ def fit_mechanism(
     records: list[Record],
     transform: Transform,
     ranges: Ranges,
-    tell: Callable[[str, float, str], None],
+    stages: Stages,
 ) -> MechanismFit:
     """`guesses`: starts of the delays and parameters, by name."""
     search, weights, past, stride = _search(mechanism, records, transform, ranges)
     names = [*mechanism.delays, *(parameter.name for parameter in mechanism.parameters)]
-    rows = np.array([[guess[name] for name in names] for guess in guesses])
     count = len(mechanism.delays)
-    allowed = (ranges.allowed[:, 0], ranges.allowed[:, 1])
-    tell("training", 0.0, "compiling, then fitting the training part")
-    trained = locate(search, count, rows, allowed, weights)
-    if not math.isfinite(trained.cost[0]):
-        raise ValueError(f"{mechanism.name} could not be solved from any start, expected one that can: give other params")
-    search = _checked_steps(search, trained)
-    tell("fitting", 0.25, "fitting the whole record")
-    whole = np.ones(len(weights))
-    fits = locate(search, count, np.concatenate([trained.values[:1], rows]), allowed, whole)
-    profiles, bounds = [], _all_bounds(search, allowed, count)
+    rows = np.array([[guess[name] for name in names] for guess in guesses])
+    told = _Told(stages, mechanism.name, past - 1, names, count)
+    told.about(None, (), STAGES)
+    trained, whole = _located(search, rows, ranges, weights, count, told)
+    search = dataclasses.replace(search, equation=dataclasses.replace(search.equation, step=jnp.asarray(whole.step)))
+    everything, profiles = np.ones(len(weights)), []
     for i, name in enumerate(mechanism.delays):
-        tell("profile", 0.5 + 0.2 * i / count, f"the loss over {name}")
-        profiles.append(profile(search, fits, i, name, ranges.wide, rows, whole))
-    tell("bootstrap", 0.7, "intervals by block bootstrap")
+        stages.tell("profile", 0.5 + 0.2 * i / count, f"the loss over {name}")
+        curve = lambda i=i, name=name: vars(profile(search, whole, i, name, ranges.wide, rows, everything))
+        profiles.append(Profile(**stages.once(f"profile {name}", curve)))
+    told.about(whole, profiles, STAGES[3:])
+    stages.tell("bootstrap", 0.7, "intervals by block bootstrap")
     length = search.windows.t.shape[1]
     cycle = length / 0.4 if ranges.period is None else ranges.period / records[0].step
     block = max(2, math.ceil(max(cycle, 2 * length) / stride))
+    bounds = _all_bounds(search, (ranges.allowed[:, 0], ranges.allowed[:, 1]), count)
     narrow = dataclasses.replace(search, low=bounds[0], high=bounds[1])
-    low, high = intervals(narrow, fits, block, whole)
-    taken = [float(delay) for delay in fits.values[0, :count]]
-    others = [aliases(found, taken[i], ranges.period, taken[:i] + taken[i + 1 :]) for i, found in enumerate(profiles)]
-    gain = float(fits.cost[0]) / _cost_of_nothing(search)
-    verdicts = [
-        verdict(float(fits.values[0, i]), float(low[i]), float(high[i]), tuple(ranges.allowed[i]), others[i], gain)
-        for i in range(count)
-    ]
+    low, high = stages.once("bootstrap", lambda: list(intervals(narrow, whole, block, everything)))
+    gain = float(whole.cost[0]) / _cost_of_nothing(search)
     notes = [] if gain <= 0.9 else [f"{mechanism.name} explains the windows hardly better than no change would."]
     make = lambda found: MechanismModel(search.equation, np.asarray(found.values[0]), past)
-    tell("bootstrap", 1.0, "done")
+    stages.tell("bootstrap", 1.0, "done")
+    best = whole.values[0]
     return MechanismFit(
-        make(trained), make(fits),
-        estimates(names[:count], fits.values[0, :count], low[:count], high[:count], verdicts, others),
-        estimates(names[count:], fits.values[0, count:], low[count:], high[count:]),
-        tuple(profiles), tuple(notes),
+        make(trained), make(whole), _judged(mechanism.delays, best, (low, high), profiles, ranges, gain),
+        estimates(names[count:], best[count:], low[count:], high[count:]), tuple(profiles), tuple(notes),
     )  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class _Told:
+    """What is said of a mechanism while it is fitted."""
+
+    stages: Stages
+    kind: str
+    first: int
+    names: list[str]
+    count: int
+
+    def about(self, found: "Located | None", profiles: Sequence[Profile], missing: tuple[str, ...]) -> None:
+        """Estimates without intervals and verdicts, which come last."""
+        values = () if found is None else found.values[0]
+        plain = tuple(Estimate(name, float(value), None, None) for name, value in zip(self.names, values, strict=False))
+        known = {"delays": plain[: self.count], "parameters": plain[self.count :], "profiles": tuple(profiles)}
+        self.stages.report(unfinished(self.kind, self.first, missing, **known))
+
+
+@dataclasses.dataclass
+class Located(Fits):
+    """Fits, best first, with the length of the steps that they were found with."""
+
+    step: float
+
+
+def _located(search: Search, rows: np.ndarray, ranges: Ranges, weights, count: int, told: _Told) -> tuple[Located, Located]:
+    """The fits of the training part, and of the whole record with steps that are short enough for them."""
+    allowed, stages = (ranges.allowed[:, 0], ranges.allowed[:, 1]), told.stages
+
+    def training() -> dict[str, Any]:
+        found = locate(search, count, rows, allowed, weights)
+        if not math.isfinite(found.cost[0]):
+            raise ValueError(f"{told.kind} could not be solved from any start, expected one that can: give other params")
+        return vars(found) | {"step": float(_checked_steps(search, found).equation.step)}
+
+    stages.tell("training", 0.0, "compiling, then fitting the training part")
+    trained = Located(**stages.once("training", training))
+    told.about(trained, (), STAGES[1:])
+    finer = dataclasses.replace(search, equation=dataclasses.replace(search.equation, step=jnp.asarray(trained.step)))
+    stages.tell("fitting", 0.25, "fitting the whole record")
+    begin = np.concatenate([trained.values[:1], rows])
+    fitting = lambda: vars(locate(finer, count, begin, allowed, np.ones(len(weights)))) | {"step": trained.step}
+    whole = Located(**stages.once("fitting", fitting))
+    told.about(whole, (), STAGES[2:])
+    return trained, whole
+
+
+def _judged(names, best: np.ndarray, limits, profiles: list[Profile], ranges: Ranges, gain: float) -> tuple[Estimate, ...]:
+    """The delays with their intervals, aliases and verdicts."""
+    low, high = limits
+    count = len(names)
+    taken = [float(delay) for delay in best[:count]]
+    others = [aliases(found, taken[i], ranges.period, taken[:i] + taken[i + 1 :]) for i, found in enumerate(profiles)]
+    verdicts = [
+        verdict(taken[i], float(low[i]), float(high[i]), tuple(ranges.allowed[i]), others[i], gain) for i in range(count)
+    ]
+    return estimates(names, best[:count], low[:count], high[:count], verdicts, others)
 
 
 def _search(mechanism: Mechanism, records: list[Record], transform: Transform, ranges: Ranges):

@@ -16,16 +16,18 @@ from ._record import Record
 from ._result import Estimate, Profile
 from ._rolling import Rolled, mean_scaled_error, truth_of
 from ._scan import AHEAD, Scan, greedy
+from ._stages import Stages, unfinished
 
 FEWEST_NEURAL = 80
 """Fewer rows of training are refused: on 21 points a neural delay equation is catastrophic, an autoregression is not."""
 
 WINDOW, ITERATIONS, PATIENCE = 12, 1500, 300
 MOST_DELAYS = 5
+STAGES = ("scan", "training", "fitting", "forecast")
 
 
 def fit_neural(
-    plan: Any, delays: Any, bounds: Any, season: Any, seeds: int, minutes: float | None, tell: Any
+    plan: Any, delays: Any, bounds: Any, season: Any, seeds: int, minutes: float | None, stages: Stages
 ) -> dict[str, Any]:
     """What `fit_series` needs of a model; with `model` None where the record is too short for one."""
     rows = sum(record.train for record in plan.records)
@@ -35,32 +37,39 @@ def fit_neural(
     if rows < FEWEST_NEURAL or sum(map(len, usable)) < FEWEST_NEURAL // 2:
         return _refused(rows)
     until = time.monotonic() + (math.inf if minutes is None else 60 * minutes)
-    first = _standardised(plan, season, longest)
-    tell("scan", None, "looking for delays that pay")
+    first, step = _standardised(plan, season, longest), plan.records[0].step
+    tell = lambda missing, **known: stages.report(unfinished("neural", first.past - 1, missing, **known))
+    tell(STAGES)
+    stages.tell("scan", None, "looking for delays that pay")
     table = _Table(plan.records, first, window)
-    found = _scan(table, usable, longest, delays)
+    found = Scan(**stages.once("scan", lambda: vars(_scan(table, usable, longest, delays))))
+    scanned = {"delays": _scanned(found, step), "profiles": _profiles(found, step)}
+    tell(STAGES[1:], **scanned)
     members = _members(table, usable, found, longest, seeds)
-    from ._ensemble import split, train
+    from ._ensemble import Training, split, train
 
     at = table.rows(usable)
     rows_of, owner = split(at, window, seeds)
     key = jr.key(0)
-    say = lambda stage, text: lambda share: tell(stage, share, text)
-    trained, _ = train(
-        members, table.data, rows_of, window, first.past, key=key, iterations=ITERATIONS, patience=PATIENCE, until=until,
+    say = lambda stage, text: lambda share: stages.tell(stage, share, text)
+    training = Training(table.data, window, first.past, until, stages)
+    trained = train(
+        members, rows_of, training, key=key, iterations=ITERATIONS, patience=PATIENCE, name="training",
         tell=say("training", f"{seeds} members on the training part"),
     )  # fmt: skip
+    tell(STAGES[2:], **{**scanned, "delays": _estimates(trained, step)})
     model = eqx.tree_at(lambda ensemble: ensemble.member, first, trained)
     validated, widen = _validated(plan, model, usable, owner)
     everything = [_origins(record, len(record.t), longest, window) for record in plan.records]
     again, _ = split(table.rows(everything), window, seeds)
-    final, _ = train(
-        trained, table.data, again, window, first.past, key=jr.fold_in(key, 1), iterations=ITERATIONS // 3,
-        patience=PATIENCE // 2, until=until, tell=say("fitting", "the same members on the whole record"),
+    final = train(
+        trained, again, training, key=jr.fold_in(key, 1), iterations=ITERATIONS // 3, patience=PATIENCE // 2, name="fitting",
+        tell=say("fitting", "the same members on the whole record"),
     )  # fmt: skip
+    tell(STAGES[3:], **{**scanned, "delays": _estimates(final, step)})
     return {
-        "kind": "neural", "delays": _estimates(final, plan.records[0].step), "parameters": (),
-        "profiles": _profiles(found, plan.records[0].step), "trained": model,
+        "kind": "neural", "delays": _estimates(final, step), "parameters": (),
+        "profiles": scanned["profiles"], "trained": model,
         "model": eqx.tree_at(lambda ensemble: ensemble.member, first, final), "first": first.past - 1,
         "widen": widen, "validated": validated[0],
         "notes": (f"Validated on blocks it did not see, the network had a MASE of {validated[0]:.3g}, and an autoregression "
@@ -202,6 +211,12 @@ def _estimates(member: Member, step: float) -> tuple[Estimate, ...]:
         word = "at bound" if share > 0.99 or (share < 0.01 and middle > step) else "predictive only"
         found.append(Estimate(f"tau{i + 1}", middle, float(column.min()), float(column.max()), word))
     return tuple(found)
+
+
+def _scanned(found: Scan, step: float) -> tuple[Estimate, ...]:
+    """Where the scan found delays, before they are trained."""
+    lags = sorted(found.delays)
+    return tuple(Estimate(f"tau{i + 1}", lag * step, None, None, "predictive only") for i, lag in enumerate(lags))
 
 
 def _profiles(found: Scan, step: float) -> tuple[Profile, ...]:

@@ -32,7 +32,7 @@ class Alias:
 class Estimate:
     """A delay or a parameter with its 95 % interval (None where there is none), in the units of the data.
 
-    `verdict`: for delays one of `VERDICTS`; None for parameters.
+    `verdict`: for delays one of `VERDICTS`; None for parameters, and for delays of a fit that is not finished.
     """
 
     name: str
@@ -127,6 +127,7 @@ class SeriesFit:
     - `model`: the trained `eqx.Module`, or None where the model was refused.
     - `samples`, `settings`: what was fitted, and how; `notes`: sentences for the reader.
     - `forecasters`: by method, a module that forecasts any horizon; `lagrax.save` can hold them.
+    - `missing`: the stages that were not reached, in a result that was asked for on the way; else empty.
     """
 
     kind: str
@@ -143,6 +144,7 @@ class SeriesFit:
     settings: dict[str, Any]
     notes: tuple[str, ...]
     forecasters: dict[str, Callable[[int], Forecast]]
+    missing: tuple[str, ...] = ()
 
     @property
     def forecast(self) -> Forecast:
@@ -172,6 +174,7 @@ class SeriesFit:
         }
         found = {
             "kind": self.kind,
+            "missing": list(self.missing),
             "delays": [dataclasses.asdict(estimate) for estimate in self.delays],
             "parameters": [dataclasses.asdict(estimate) for estimate in self.parameters],
             "holdout": {**scores, "horizon": self.holdout.horizon, "origins": self.holdout.origins},

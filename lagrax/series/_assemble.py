@@ -1,0 +1,113 @@
+"""From a model that was fitted, or is not yet, to the result: baselines, scores, the choice, forecasts."""
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ._baselines import Naive, SeasonalNaive, fit_autoregression
+from ._forecaster import Forecaster, joined, roll, spread_origins
+from ._record import AbstractRoll, Record
+from ._result import Holdout, SeriesFit
+from ._rolling import Rolled, mean_scaled_error, residual_quantiles, score
+from ._transforms import Transform
+
+_CALLED = {"model": "the model", "naive": "the last value", "seasonal_naive": "the last season", "ar": "an autoregression"}
+
+
+class Plan:
+    """What every part of a fit needs to know."""
+
+    def __init__(self, samples, records: list[Record], transform: Transform, period: float | None, horizon: int, season):
+        self.samples, self.records, self.transform = samples, records, transform
+        self.period, self.horizon = period, horizon
+        given = season if season is not None else (None if period is None else round(period))
+        shortest = min(record.train for record in records)
+        self.season = given if given is not None and 1 < given < shortest else None
+        steps = [np.abs(np.diff(transform.inverse(record.u[: record.train]), axis=0)) for record in records]
+        self.scale = np.maximum(np.concatenate(steps).mean(axis=0), 1e-300)
+
+    @cached_property
+    def trained(self) -> dict[str, AbstractRoll]:
+        """The baselines of the training part."""
+        return self._baselines([record.training() for record in self.records])
+
+    @cached_property
+    def final(self) -> dict[str, AbstractRoll]:
+        """The baselines of the whole record."""
+        return self._baselines(self.records)
+
+    def _baselines(self, records: list[Record]) -> dict[str, AbstractRoll]:
+        found: dict[str, AbstractRoll] = {"naive": Naive()}
+        if self.season is not None:
+            found["seasonal_naive"] = SeasonalNaive(self.season)
+        return {**found, "ar": fit_autoregression(records)}
+
+
+def assembled(plan: Plan, found: dict[str, Any], notes: list[str], settings: dict[str, Any]) -> SeriesFit:
+    """Scores on the hold-out, the choice by the training part, and forecasts from the end.
+
+    `found` is what fitting a model gives; where there is no model, not yet or not at all, its `trained` and `model` are None.
+    """
+    first = found["first"]
+    trained, final, widen = plan.trained, plan.final, {"model": found["widen"]}
+    if found["trained"] is not None:
+        trained, final = {"model": found["trained"], **trained}, {"model": found["model"], **final}
+    scores, validation, origins = {}, {}, 0
+    for name, method in trained.items():
+        rolled = [roll(method, record, spread_origins(record, first), plan.horizon) for record in plan.records]
+        inside = joined([_between(one, 0, r.train, plan.horizon) for one, r in zip(rolled, plan.records, strict=True)])
+        ahead = joined(
+            [_between(one, r.train - 1, len(r.t), plan.horizon) for one, r in zip(rolled, plan.records, strict=True)]
+        )
+        quantiles = widen.get(name, 1.0) * residual_quantiles(inside)
+        scores[name] = score(ahead, quantiles, plan.transform, plan.scale)
+        validation[name] = mean_scaled_error(inside, plan.transform, plan.scale)
+        origins = len(ahead.origins)
+    validation |= {} if found["validated"] is None else {"model": found["validated"], **found["validation"]}
+    best = min(validation, key=lambda name: validation[name])
+    forecasters: dict[str, Any] = {
+        name: Forecaster(method, tuple(plan.records), plan.transform, first, widen.get(name, 1.0))
+        for name, method in final.items()
+    }
+    fitted = _fitted(final.get("model", final[best]), plan, first)
+    everyone = {name: scores.get(name) for name in ("model", "naive", "seasonal_naive", "ar")}
+    sentence = (
+        f"The forecast given is that of {_CALLED[best]}, which had the lowest error in the training part (MASE "
+        f"{validation[best]:.3g})."
+    )
+    return SeriesFit(
+        kind=found["kind"],
+        delays=found["delays"],
+        parameters=found["parameters"],
+        holdout=Holdout(plan.horizon, origins, everyone),
+        chosen=best,
+        forecasts={name: forecaster(plan.horizon) for name, forecaster in forecasters.items()},
+        fitted=fitted,
+        residuals=plan.samples.y - fitted,
+        profiles=found["profiles"],
+        model=found["model"],
+        samples=plan.samples,
+        settings={**settings, "validation": validation},
+        notes=(*notes, *found["notes"], sentence),
+        forecasters=forecasters,
+        missing=found.get("missing", ()),
+    )
+
+
+def _between(rolled: Rolled, first: int, stop: int, horizon: int) -> Rolled:
+    """The origins in [first, stop) whose whole horizon lies before `stop`."""
+    return rolled.take((rolled.origins >= first) & (rolled.origins + horizon < stop))
+
+
+def _fitted(method: AbstractRoll, plan: Plan, first: int) -> np.ndarray:
+    """Each sample as predicted from the last origin before it; NaN before the first and beyond the horizon."""
+    parts = []
+    for record in plan.records:
+        rolled = roll(method, record, spread_origins(record, first), plan.horizon)
+        values = np.full(record.u.shape, np.nan)
+        for origin, ahead in zip(rolled.origins, rolled.ahead, strict=True):
+            stop = min(origin + 1 + plan.horizon, len(values))
+            values[origin + 1 : stop] = ahead[: stop - origin - 1]
+        parts.append(np.asarray(plan.transform.inverse(values)))
+    return np.concatenate(parts)
