@@ -97,12 +97,12 @@ def run(given: argparse.Namespace) -> int:
     else:
         prepared = _run.reopen(_folder.unfinished(given.resume, given.out), request)
     again = shlex.join(["lagrax", "fit", "--resume", str(prepared.folder)])
-    message = f"{INTERRUPTED}; the settings are kept. To go on: {again}"
+    message = lambda: f"{INTERRUPTED}; {_run.leave(prepared)}. To go on: {again}"
     try:
         with interruptible(message):
             fit = _run.complete(prepared)
     except KeyboardInterrupt:
-        print(f"\nlagrax: {message}", file=sys.stderr)
+        print(f"\nlagrax: {message()}", file=sys.stderr)
         return 130
     _print_outcome(prepared.folder, fit)
     return 0

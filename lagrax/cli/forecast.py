@@ -38,7 +38,10 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _newest() -> Path:
-    finished = sorted(Path("runs/fit").glob("*/fit.json"), key=lambda file: file.stat().st_mtime)
+    from ..fitting._folder import is_finished
+
+    files = sorted(Path("runs/fit").glob("*/fit.json"), key=lambda file: file.stat().st_mtime)
+    finished = [file for file in files if is_finished(file.parent)]
     if not finished:
         raise UserError("which fit? runs/fit holds none that is finished: name its folder")
     return finished[-1].parent

@@ -59,9 +59,10 @@ class Page:
 
 
 def draw(fit: SeriesFit, folder: Path, calendar: Calendar | None) -> list[Figure]:
-    """Draws what there is to draw, as PNG and PDF in the folder."""
+    """Draws what there is to draw, as PNG and PDF in the folder; of a fit that is not finished, no residuals."""
     page = Page(fit, folder, View(fit.samples.names, fit.samples.unit, calendar))
     makers: tuple[Callable[[Page], Figure | None], ...] = (forecast, fitted, profiles, phases, autocorrelation, quantiles)
+    makers = (forecast, profiles) if fit.missing else makers
     return [figure for maker in makers if (figure := maker(page)) is not None]
 
 

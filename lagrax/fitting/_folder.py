@@ -8,6 +8,7 @@ from typing import Any
 from .._choices import UserError
 from ..runner._folder import CONFIG, REPORT, create, read_json, runs, write_json
 from ..saving._files import sole_writer
+from ..series._stages import FILE as STAGES
 from ._request import Request, from_json
 
 FIT, FORECAST, MODEL, FORECASTERS, LOG = "fit.json", "forecast.csv", "model.lagrax", "forecasters.lagrax", "log.txt"
@@ -16,7 +17,7 @@ _FIGURES = [
     for stem in ("forecast", "fit", "profile", "phase", "autocorrelation", "quantiles")
     for end in ("png", "pdf")
 ]
-_OWN = (CONFIG, REPORT, FIT, FORECAST, MODEL, FORECASTERS, *_FIGURES)
+_OWN = (CONFIG, REPORT, FIT, FORECAST, MODEL, FORECASTERS, STAGES, *_FIGURES)
 
 
 def new(out: Path | None, config: dict[str, Any]) -> Path:
@@ -35,7 +36,7 @@ def new(out: Path | None, config: dict[str, Any]) -> Path:
 
 
 def _check_free(out: Path) -> None:
-    if (out / FIT).exists():
+    if is_finished(out):
         raise UserError(f"{out} holds a fit already ({out / REPORT}): choose another folder with --out, or remove it")
     if (out / CONFIG).exists():
         raise UserError(
@@ -48,15 +49,23 @@ def _check_free(out: Path) -> None:
         )
 
 
+def is_finished(folder: Path) -> bool:
+    """Whether all stages are done; fit.json is written last, and that of an interrupted fit says what is missing."""
+    if not (folder / FIT).exists():
+        return False
+    found = read_json(folder / FIT)
+    return not (isinstance(found, dict) and found.get("missing"))
+
+
 def unfinished(given: str, out: Path | None) -> Path:
     """The run to go on with: the one in the folder given, else `out`, else the newest in runs/fit that did not end."""
     folder = Path(given) if given else out
     if folder is None:
-        open_ones = [run for run in runs(Path("runs") / "fit") if not (run / REPORT).exists()]
+        open_ones = [run for run in runs(Path("runs") / "fit") if not is_finished(run)]
         if not open_ones:
             raise UserError("runs/fit holds no unfinished fit: leave --resume out to start anew")
         return open_ones[-1]
-    if (folder / REPORT).exists() and (folder / FIT).exists():
+    if is_finished(folder):
         raise UserError(f"the fit in {folder} is finished: its report is {folder / REPORT}")
     if not (folder / CONFIG).exists():
         failed = ", and the fit there failed (its log.txt says why)" if (folder / LOG).exists() else ""

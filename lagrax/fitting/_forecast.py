@@ -15,6 +15,8 @@ from ._words import METHODS
 def write(folder: Path, horizon: int, method: str | None, to: Path | None) -> tuple[Path, Path]:
     """Writes quantiles as CSV and a figure, and returns their files."""
     found = read_json(folder / _folder.FIT)
+    if not _folder.is_finished(folder):
+        raise UserError(f"the fit in {folder} is not finished: go on with it first, by lagrax fit --resume {folder}")
     request = _folder.request_of(folder)
     forecasters = load_forecasters(folder, request.model)
     method = method or found["chosen"]

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import hashlib
 import importlib.util
 import inspect
 import sys
@@ -24,6 +25,14 @@ class UserModel:
 
 def is_file(model: str | None) -> bool:
     return model is not None and ".py" in model
+
+
+def checksum(model: str | None) -> str | None:
+    """SHA-256 of the file of a model of the user's own."""
+    if not is_file(model):
+        return None
+    assert model is not None
+    return hashlib.sha256(Path(model.rpartition(":")[0]).read_bytes()).hexdigest()
 
 
 def load(model: str) -> UserModel:

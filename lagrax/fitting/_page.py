@@ -24,6 +24,7 @@ def page(
         *(f"<p>{escape(sentence)}</p>" for sentence in words.delays(fit)),
         *(f"<p>{escape(sentence)}</p>" for sentence in words.verdicts(fit)),
         *(f"<p>{escape(note)}</p>" for note in fit.notes),
+        f"<p>To go on: <code>lagrax fit --resume {escape(str(folder))}</code></p>" if fit.missing else "",
         f'<div class="figures">{"".join(pages.image(folder, figure, file) for figure in figures)}</div>',
         _estimates(fit, fit.samples.unit),
         _holdout(fit),
@@ -56,7 +57,9 @@ def _holdout(fit: SeriesFit) -> str:
         name = f"the {words.model_name(fit)}" if method == "model" else words.METHODS[method]
         badge = pages.badge("yes", "this forecast") if method == fit.chosen else ""
         cells = (
-            ("refused", "", "") if score is None else (f"{score.mase:.2f}", number(score.rmse), percent(score.coverage95))
+            ("missing" if fit.missing else "refused", "", "")
+            if score is None
+            else (f"{score.mase:.2f}", number(score.rmse), percent(score.coverage95))
         )
         rows.append((escape(name), *cells, badge))
     title = f"Hold-out: {fit.holdout.horizon} samples ahead, {fit.holdout.origins} origins, never seen while fitting"

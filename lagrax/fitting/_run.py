@@ -15,29 +15,36 @@ from .._choices import UserError
 from ..runner._execute import surroundings
 from ..runner._folder import CONFIG, REPORT, read_json, write_json, write_text
 from ..series import Forecast, SeriesFit
+from ..series._stages import FILE as STAGES
 from ..tables import Calendar, Selection, Table
 from . import _figures, _folder, _model_file, _page
 from ._archive import save_models
 from ._progress import Progress, reporting
 from ._request import Request, check_same, checksum
+from ._thread import waiting_for
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class Run:
-    """A fit that is under way in `folder`: what was asked for, the data, and the keyword arguments of `fit_series`."""
+    """A fit that is under way in `folder`: what was asked for, the data, and the keyword arguments of `fit_series`.
+
+    `known`: what there is of it so far, if it is not finished.
+    """
 
     folder: Path
     request: Request
     table: Table
     selection: Selection
     arguments: dict[str, Any]
+    known: SeriesFit | None = None
+    began: float = dataclasses.field(default_factory=time.monotonic)
 
 
 def prepare(request: Request, out: Path | None, command: str) -> Run:
     """A new run; nothing is written before the table and the model are understood."""
     table, selection = request.load()
     arguments = _arguments(request, selection)
-    data = {"file_checksum": table.checksum}
+    data = {"file_checksum": table.checksum, "model_checksum": _model_file.checksum(request.model)}
     folder = _folder.new(out, {"request": request.to_json(), "data": data, "command": command, **surroundings()})
     return Run(folder, request, table, selection, arguments)
 
@@ -47,8 +54,12 @@ def reopen(folder: Path, given: Request) -> Run:
     request = _folder.request_of(folder)
     check_same(request, given)
     table, selection = request.load()
-    if read_json(folder / CONFIG)["data"]["file_checksum"] != table.checksum:
-        raise UserError(f"{table.path} has changed since the fit in {folder} was started: start anew without --resume")
+    seen = read_json(folder / CONFIG)["data"]
+    files = [(table.path, seen["file_checksum"], table.checksum)]
+    files.append((request.model, seen.get("model_checksum"), _model_file.checksum(request.model)))
+    for file, before, now in files:
+        if before != now:
+            raise UserError(f"{file} has changed since the fit in {folder} was started: start anew without --resume")
     return Run(folder, request, table, selection, _arguments(request, selection))
 
 
@@ -58,14 +69,26 @@ def complete(run: Run, shown: bool = True) -> SeriesFit:
         try:
             for note in run.selection.notes:
                 progress.note(note)
-            begin = time.monotonic()
-            fit = _fit(run, progress)
+            fit = waiting_for(lambda: _fit(run, progress))
+            run.known = None
             progress("report", None)
-            _write(run, fit, time.monotonic() - begin)
+            _write(run, fit)
         except Exception as error:
             progress.note(f"failed: {error}" if isinstance(error, UserError) else traceback.format_exc())
             raise
+    (run.folder / STAGES).unlink(missing_ok=True)
     return fit
+
+
+def leave(run: Run) -> str:
+    """Reports what there is of a fit that is interrupted, and returns a sentence about it."""
+    if run.known is None:
+        return "the settings are kept"
+    fit, run.known = _labelled(run.known, run.selection), None
+    _write(run, fit)
+    with open(run.folder / _folder.LOG, "a", encoding="utf-8") as log:
+        print(f"interrupted; missing: {', '.join(fit.missing)}", file=log)
+    return f"what there is so far is in {run.folder / REPORT}"
 
 
 def _fit(run: Run, progress: Progress) -> SeriesFit:
@@ -77,6 +100,7 @@ def _fit(run: Run, progress: Progress) -> SeriesFit:
     split = lambda values: values if run.request.choice.group is None else [values[part] for part in parts]
     inputs = None if selection.inputs is None else split(selection.inputs)
     named: dict[str, Any] = {"inputs": inputs, "names": selection.names, "progress": progress}
+    named |= {"folder": run.folder, "partial": lambda known: setattr(run, "known", known)}
     try:
         fit = fit_series(split(selection.t), split(selection.y), **named, **run.arguments)
     except ValueError as error:
@@ -107,8 +131,8 @@ def _arguments(request: Request, selection: Selection) -> dict[str, Any]:
     return {"model": found.field, "params": params or None, **settings}
 
 
-def _write(run: Run, fit: SeriesFit, seconds: float) -> None:
-    """Everything that a fit leaves behind; the report, which says that it is finished, last."""
+def _write(run: Run, fit: SeriesFit) -> None:
+    """Everything that a fit leaves behind; fit.json, which says whether it is finished, last."""
     folder, calendar = run.folder, run.selection.calendar
     saved = read_json(folder / CONFIG)
     found = fit.to_json()
@@ -119,14 +143,14 @@ def _write(run: Run, fit: SeriesFit, seconds: float) -> None:
     }
     found["settings"] = {**found["settings"], "checksum": checksum(found["settings"])}
     found["notes"] = [*run.selection.notes, *found["notes"]]
-    found |= {"lagrax": saved["versions"].get("lagrax"), "seconds": round(seconds, 1)}
+    found |= {"lagrax": saved["versions"].get("lagrax"), "seconds": round(time.monotonic() - run.began, 1)}
     write_text(folder / _folder.FORECAST, forecast_csv(fit.forecast, fit.samples.names, calendar))
-    files = [_folder.FIT, _folder.FORECAST, *save_models(folder, fit), _folder.LOG]
+    files = [_folder.FIT, _folder.FORECAST, *([] if fit.missing else save_models(folder, fit)), _folder.LOG]
     figures = _figures.draw(fit, folder, calendar)
-    write_json(folder / _folder.FIT, found)
     config = {"command": saved["command"], **found["settings"], "seconds": found["seconds"]}
     config |= {key: saved[key] for key in ("started", "machine", "versions")}
     write_text(folder / REPORT, _page.page(fit, run.request.title, figures, folder, files, config))
+    write_json(folder / _folder.FIT, found)
 
 
 def forecast_csv(forecast: Forecast, names: Sequence[str], calendar: Calendar | None) -> str:

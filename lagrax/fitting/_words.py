@@ -24,6 +24,15 @@ VERDICTS = {
     "at bound": "the loss still falls at the edge of the range searched, so that it is no estimate; widen --delay-bounds.",
 }
 
+_STAGES = {
+    "scan": "the search for delays",
+    "training": "the fit of the training part",
+    "fitting": "the fit of the whole record",
+    "profile": "the loss over the delays",
+    "bootstrap": "intervals and verdicts",
+    "forecast": "the forecast of the model",
+}
+
 
 def number(value: float | None) -> str:
     """Four digits at most, without exponents where they can be avoided."""
@@ -59,7 +68,7 @@ def headline(fit: SeriesFit) -> str:
     if own is None:
         best = min(others, key=lambda method: others[method].mase)
         rest = f"of the baselines, {METHODS[best]} forecasts best, {_mase(others[best])} {end}"
-        return f"The {model_name(fit)} was refused; {rest}."
+        return f"{missing(fit) if fit.missing else f'The {model_name(fit)} was refused'}; {rest}."
     if not others:
         return f"The {model_name(fit)} scores {_mase(own)} {end}."
     rival = min(others, key=lambda method: others[method].mase)
@@ -69,6 +78,13 @@ def headline(fit: SeriesFit) -> str:
     winner = f"{METHODS[rival][0].upper()}{METHODS[rival][1:]}"
     how = "as well as" if _mase(own) == _mase(others[rival]) else "better than"
     return f"{winner} forecasts {how} the {model_name(fit)}: {_mase(others[rival])} against {_mase(own)}, {end}."
+
+
+def missing(fit: SeriesFit) -> str:
+    """What a fit that was interrupted did not come to, as the beginning of a sentence."""
+    names = [_STAGES.get(stage, stage) for stage in fit.missing]
+    all_of = f"{', '.join(names[:-1])} and {names[-1]} are" if len(names) > 1 else f"{names[0]} is"
+    return f"This fit was interrupted, and {all_of} missing"
 
 
 def _rest(others: dict[str, Score], rival: str) -> str:
@@ -106,7 +122,8 @@ def _delay(estimate: Estimate, unit: str, neural: bool) -> str:
     ]
     aliases = f"; not to be confused with {' or '.join(also)}" if also else ""
     value = f"{number(estimate.estimate)} {unit}".rstrip()
-    return f"{symbol(estimate.name)} = {value}{f' ({within})' if within else ''}, {estimate.verdict}{aliases}."
+    verdict = estimate.verdict or "so far"
+    return f"{symbol(estimate.name)} = {value}{f' ({within})' if within else ''}, {verdict}{aliases}."
 
 
 def verdicts(fit: SeriesFit) -> list[str]:

@@ -47,7 +47,7 @@ class Plan:
 def assembled(plan: Plan, found: dict[str, Any], notes: list[str], settings: dict[str, Any]) -> SeriesFit:
     """Scores on the hold-out, the choice by the training part, and forecasts from the end.
 
-    `found` is what fitting a model gives; where there is no model, not yet or not at all, its `trained` and `model` are None.
+    `found` is what fitting a model gives; without a model, not yet or not at all, its `trained` and `model` are None.
     """
     first = found["first"]
     trained, final, widen = plan.trained, plan.final, {"model": found["widen"]}

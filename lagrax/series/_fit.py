@@ -21,7 +21,6 @@ from ._transforms import Transform, chosen
 Progress = Callable[[str, float | None, str], None]
 
 
-
 def fit_series(
     t: Any,
     y: Any,
@@ -154,7 +153,9 @@ def _check_field(mechanism: Mechanism, columns: int, inputs: np.ndarray | None) 
         )
 
 
-def _with_mechanism(plan: Plan, mechanism: Mechanism, params: Any, delays: Any, bounds: Any, stages: Stages) -> dict[str, Any]:
+def _with_mechanism(
+    plan: Plan, mechanism: Mechanism, params: Any, delays: Any, bounds: Any, stages: Stages
+) -> dict[str, Any]:
     with jax.enable_x64(True):
         count = len(mechanism.delays)
         ranges = delay_ranges(plan.records, count, plan.period, bounds)

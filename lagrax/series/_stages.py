@@ -18,8 +18,8 @@ Tell = Callable[[str, float | None, str], None]
 class Stages:
     """What a fit has done, as plain arrays in dicts and lists, by stage; with `folder`, in a file there too.
 
-    `made_of` is what the fit was asked for: stages of another fit are not taken for its own. `tell` and `report` hear of each
-    stage as it begins, and of what is known after it.
+    `made_of` is what the fit was asked for: stages of another fit are not taken for its own. `tell` hears of each stage as
+    it begins, `report` of what is known after it.
     """
 
     def __init__(self, folder: str | Path | None, made_of: str, tell: Tell, report: Callable[[dict[str, Any]], None]):
@@ -76,5 +76,3 @@ def unfinished(kind: str, first: int, missing: tuple[str, ...], **known: Any) ->
     nothing = {"delays": (), "parameters": (), "profiles": (), "notes": ()}
     more = {"trained": None, "model": None, "widen": 1.0, "validated": None}
     return {"kind": kind, "first": first, "missing": missing, **nothing, **more, **known}
-
-
