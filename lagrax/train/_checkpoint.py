@@ -40,6 +40,7 @@ class Checkpoint:
     snapshots: list[list[Any]]  # leaves of the parameters
     evaluation_iterations: list[int]
     evaluations: dict[str, np.ndarray]  # an entry per evaluation
+    validated: list[Any] | None = None  # leaves of the parameters of the lowest validation; files of version 0.1 have none
 
 
 # --- what a run is made of --------------------------------------------------------------------------------------------
@@ -139,7 +140,8 @@ def read(folder: str) -> Checkpoint | None:
             f"the checkpoint cannot be read ({error}), expected one that fit wrote: restore it, or choose another folder"
         ) from None
     names = {field.name for field in dataclasses.fields(Checkpoint)}
-    if not isinstance(content, dict) or content.pop("checkpoint version", None) != _VERSION or set(content) != names:
+    known = isinstance(content, dict) and content.pop("checkpoint version", None) == _VERSION
+    if not known or set(content) | {"validated"} != names:
         raise CheckpointError(
             f"{path} is not a checkpoint of this version of lagrax, expected one that fit wrote: choose another folder"
         )

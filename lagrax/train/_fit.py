@@ -41,6 +41,8 @@ def fit(
     snapshots: int | None = None,
     evaluate: Callable | None = None,
     evaluate_every: int | None = None,
+    validation: str | None = None,
+    patience: int | None = None,
     until: float | None = None,
     chunk: int | None = None,
     progress: bool = True,
@@ -71,14 +73,17 @@ def fit(
       solves are read and written by gathers and scatters.
     - `folder`: where to keep `checkpoint.lagrax` and `metrics.jsonl`, or None. A folder that holds a run is refused, unless
     - `resume` is true: then that run goes on from its checkpoint, and ends with the very numbers of a run that was never
-      stopped; if there is none, it starts. Everything else has to be given as at the start, only `iterations`, `until`,
-      `chunk`, `checkpoint_every` and `progress` may differ.
+      stopped; if there is none, it starts. Everything else has to be given as at the start, only `iterations`, `patience`,
+      `until`, `chunk`, `checkpoint_every` and `progress` may differ.
     - `checkpoint_every`: iterations between checkpoints, or None for one every 30 seconds. There is always one at the end.
     - `snapshots`: keep a copy of the model every so many iterations, starting with the given one.
     - `evaluate`, `evaluate_every`: call `evaluate(model)` with the whole model every so many iterations, starting with the
       given one. It returns a dict of arrays or numbers, with the same names and shapes every time, for example
       `{"accuracy": accuracy}`, and runs outside the compiled loop, so that it may do anything: use another data set, call
       functions that are jitted, draw.
+    - `validation`: the name of something that `evaluate` returns, a number (with `stacked` one for each seed) that should be
+      low, such as an error on other data: `best` is then the model of its lowest value.
+    - `patience`: stop early, when no seed's `validation` has become lower for so many iterations; None for never.
     - `until`: stop cleanly after so many seconds, compiling and evaluating included.
     - `chunk`: iterations per dispatch, by default as many as take half a second. Does not change the result.
     - `progress`: whether to print progress to stderr.
@@ -123,7 +128,8 @@ def _train(run: Session, clock: Clock) -> Ended:
             if snapshots and run.iteration % snapshots == 0:
                 run.snapshot()
             stop, (now, count) = processes.agree(interrupted(), clock.spent(), pace.count(clock.left()))
-            ended = _ended(run.iteration >= iterations, running, stop, now >= clock.budget)
+            over = run.validation.is_over(run.iteration)
+            ended = _ended(run.iteration >= iterations, running, over, stop, now >= clock.budget)
             # Who wants to stop should not have to wait for an evaluation: it is made when the run goes on.
             if evaluations.due(run.iteration) and ended not in ("interrupted", "out of time"):
                 found = _evaluate(run, clock)
@@ -176,11 +182,13 @@ def _dispatch(run: Session, chunk: Callable, count: int, pace: Pace, clock: Cloc
     return run.record(rows, count, run.seconds_before + clock.agreed()), bool(alive)
 
 
-def _ended(finished: bool, running: bool, interrupted: bool, late: bool) -> Ended | None:
+def _ended(finished: bool, running: bool, over: bool, interrupted: bool, late: bool) -> Ended | None:
     if not running:
         return "diverged"
     if finished:
         return "finished"
+    if over:
+        return "no longer improving"
     if interrupted:
         return "interrupted"
     return "out of time" if late else None

@@ -34,6 +34,8 @@ class Request:
     snapshots: int | None
     evaluate: Callable | None
     evaluate_every: int | None
+    validation: str | None
+    patience: int | None
     until: float | None
     chunk: int | None
     progress: bool
@@ -41,7 +43,7 @@ class Request:
     def __post_init__(self) -> None:
         if not _is_count(self.iterations):
             raise ValueError(f"iterations = {self.iterations!r}, expected a positive whole number: such as 1000")
-        for name in ("batch_size", "checkpoint_every", "snapshots", "evaluate_every", "chunk"):
+        for name in ("batch_size", "checkpoint_every", "snapshots", "evaluate_every", "patience", "chunk"):
             value = getattr(self, name)
             if value is not None and not _is_count(value):
                 raise ValueError(f"{name} = {value!r}, expected a positive whole number or None: such as 10")
@@ -50,12 +52,13 @@ class Request:
         if self.resume and self.folder is None:
             raise ValueError("resume=True without a folder, expected the folder of the run: pass folder='...'")
         _check_evaluation(self.evaluate, self.evaluate_every)
+        _check_validation(self.validation, self.patience, self.evaluate is not None)
         _check_loss(self.loss)
         _check_optimizer(self.optimizer, self.key)
 
     def same_everywhere(self) -> dict[str, Any]:
         """What all processes have to be given alike, apart from what a checkpoint is made of."""
-        names = ("iterations", "chunk", "until", "checkpoint_every", "in_turn", "resume")
+        names = ("iterations", "chunk", "until", "checkpoint_every", "patience", "in_turn", "resume")
         return {name: getattr(self, name) for name in names} | {"folder (or none)": self.folder is None}
 
 
@@ -68,6 +71,17 @@ def _check_evaluation(evaluate: Any, every: int | None) -> None:
         raise ValueError("evaluate without evaluate_every, expected both or none: pass evaluate_every=100, for instance")
     if evaluate is None and every is not None:
         raise ValueError(f"evaluate_every = {every} without evaluate, expected both or none: pass evaluate=..., or drop it")
+
+
+def _check_validation(validation: Any, patience: int | None, evaluates: bool) -> None:
+    if validation is not None and not (isinstance(validation, str) and evaluates):
+        what = f"validation = {validation!r}" if evaluates else "validation without evaluate"
+        raise ValueError(f"{what}, expected the name of something that evaluate returns: such as 'error'")
+    if patience is not None and validation is None:
+        raise ValueError(
+            f"patience = {patience} without validation, expected to be told what should improve: pass validation='error', "
+            "for instance"
+        )
 
 
 def _check_loss(loss: Any) -> None:

@@ -11,7 +11,7 @@ from jaxtyping import PyTree
 
 from ._hosts import on_host
 
-Ended = Literal["finished", "interrupted", "diverged", "out of time"]
+Ended = Literal["finished", "no longer improving", "interrupted", "diverged", "out of time"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,7 +19,8 @@ class Fit:
     """The result of [`lagrax.train.fit`][]. With several seeds, models and metrics have a seed axis.
 
     - `model`: the trained model. A seed whose loss or parameters stopped being finite has those of just before.
-    - `best`: the model with the lowest recorded loss; None with minibatches, whose losses do not compare.
+    - `best`: the model with the lowest validation, if that was asked for, else with the lowest recorded loss; then None with
+      minibatches, whose losses do not compare.
     - `history`: NumPy arrays, one entry per iteration: `"loss"`, the loss's own metrics, and `"seconds"` since
       the start (shared by all seeds). Entry k belongs to the model after k updates. With seeds the shape
       is (iterations, seeds, ...); after a seed has diverged its entries are NaN (0 for integers).
@@ -28,7 +29,8 @@ class Fit:
     - `evaluations`: NumPy arrays, what `evaluate` returned, with one more leading axis: one entry per evaluation. `{}` if
       there were none. `evaluation_iterations` says after how many updates each took place.
     - `iterations`, `seconds`: how many were done, and how long they took, earlier parts of a resumed run included.
-    - `ended`: "finished", "interrupted" (Ctrl-C), "diverged" (no seed is left) or "out of time".
+    - `ended`: "finished", "no longer improving" (see `patience`), "interrupted" (Ctrl-C), "diverged" (no seed is
+      left) or "out of time".
     - `diverged`: the iteration at which a seed went wrong, −1 where none did; shape () or (seeds,).
     - `message`: the end in a sentence.
     """

@@ -20,6 +20,7 @@ from ._hosts import Processes, on_mesh, placed
 from ._metrics import History, describe_loss
 from ._request import Request, check_divides, number_of_samples, number_of_seeds
 from ._result import Ended, Fit, message, stacked_snapshots
+from ._validation import Validation
 
 
 class Session:
@@ -41,9 +42,11 @@ class Session:
             asked.model, self.state.optimizer, self.data,
             key=np.asarray(jr.key_data(key)).tolist(), batch_size=asked.batch_size, seeds=seeds,
             data_stacked=asked.data_stacked, snapshots=asked.snapshots, evaluate_every=asked.evaluate_every,
+            validation=asked.validation,
         )  # fmt: skip
         self.asked, self.processes = asked, processes
         self.evaluations = Evaluations(asked.evaluate, asked.evaluate_every)
+        self.validation = Validation(asked.validation, asked.patience, seeds)
         self.iteration, self.seconds_before, self.seconds, self.saved_at = 0, 0.0, 0.0, -1
         self.history = History()
         self.snapshots: dict[int, list[Any]] = {}
@@ -74,6 +77,7 @@ class Session:
         self.history = History(found.history)
         self.snapshots = dict(zip(found.snapshot_iterations, found.snapshots, strict=True))
         self.evaluations.restore(found.evaluation_iterations, found.evaluations)
+        self.validation.restore(self.evaluations.taken, found.validated)
 
     def arguments(self, count: int) -> tuple[Any, ...]:
         """Those of the compiled loop."""
@@ -87,6 +91,7 @@ class Session:
     def evaluate(self) -> dict[str, np.ndarray]:
         # A copy, because the loop reuses the memory of its state, and the caller may keep the model.
         found = self.evaluations.take(self.whole(jax.tree.map(jnp.copy, self.state.parameters)), self.iteration)
+        self.validation.see(self.iteration, found, self.state.parameters)
         self.saved_at = -1
         return found
 
@@ -115,6 +120,7 @@ class Session:
             snapshots=list(self.snapshots.values()),
             evaluation_iterations=self.evaluations.iterations(),
             evaluations=self.evaluations.columns(),
+            validated=self.validation.parameters,
         )
         ckpt.write(self.folder, checkpoint)
         self.saved_at = self.iteration
@@ -122,11 +128,11 @@ class Session:
     def result(self, ended: Ended) -> Fit:
         structure: Any = jax.tree.structure(self.state.parameters)
         snapshots = [jax.tree.unflatten(structure, leaves) for leaves in self.snapshots.values()]
-        history = self.history.columns()
+        best = self.state.best if self.validation.name is None else self.validation.best(self.state.parameters)
         return Fit(
             model=self.whole(self.state.parameters),
-            best=None if self.state.best is None else self.whole(self.state.best),
-            history=history,
+            best=None if best is None else self.whole(best),
+            history=self.history.columns(),
             snapshots=stacked_snapshots(snapshots, self.constants, self.task.rest),
             snapshot_iterations=np.array(list(self.snapshots), int),
             evaluations=self.evaluations.columns(),
