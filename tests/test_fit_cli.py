@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -267,10 +268,14 @@ def test_two_fits_do_not_share_a_folder(capsys, data, pretend):
 
 
 KILLED = """
-import sys, time
+import dataclasses, sys, time
 from lagrax import series
-def waits(*_, **settings):
-    settings["progress"]("compiling", None, "for ever")
+from lagrax.series import Holdout
+from tests.test_fit_cli import pretended
+def waits(t, y, **settings):
+    known = pretended(t, y, **settings)
+    settings["partial"](dataclasses.replace(known, missing=("bootstrap", "forecast"), chosen="ar",
+        forecasts={"ar": known.forecast}, holdout=Holdout(10, 3, {**known.holdout.scores, "model": None})))
     open("started", "w").close()
     time.sleep(60)
 series.fit_series = waits
@@ -280,9 +285,11 @@ command()
 """
 
 
-@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
-def test_killed_fits_can_be_resumed(capsys, data, pretend, undrawn, number, code):
-    process = subprocess.Popen([sys.executable, "-c", KILLED], stderr=subprocess.PIPE, text=True)
+@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -signal.SIGKILL)])
+def test_killed_fits_leave_what_there_is_and_can_be_resumed(capsys, data, pretend, undrawn, number, code):
+    path = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": path}
+    process = subprocess.Popen([sys.executable, "-c", KILLED], stderr=subprocess.PIPE, text=True, env=environment)
     deadline = time.monotonic() + 60
     while not (data.parent / "started").exists():
         assert time.monotonic() < deadline and process.poll() is None, process.stderr.read()
@@ -291,7 +298,20 @@ def test_killed_fits_can_be_resumed(capsys, data, pretend, undrawn, number, code
     _, error = process.communicate(timeout=30)
     assert process.returncode == code
     assert ("To go on: lagrax fit --resume out" in error) == (code == 130)
+    out = data.parent / "out"
+    if code == 130:
+        found = json.loads((out / "fit.json").read_text())
+        assert found["missing"] == ["bootstrap", "forecast"] and found["holdout"]["model"] is None
+        page = html.unescape((out / "report.html").read_text())
+        lead = re.search(r'<p class="lead">(.*?)</p>', page)[1]
+        assert lead.startswith("This fit was interrupted, and the intervals and the forecast of the model are missing")
+        assert (out / "forecast.csv").exists() and "lagrax fit --resume out" in page
+        _, _, error = run(capsys, "forecast", "out", "--horizon", "5")
+        assert "is not finished" in error
+        _, _, error = run(capsys, "fit", str(data), *ASKED, "--out", "out")
+        assert "go on with --resume out" in error
     assert run(capsys, "fit", "--resume", "out")[0] == 0
+    assert json.loads((out / "fit.json").read_text())["missing"] == [] and not (out / "stages.lagrax").exists()
 
 
 def population(count):

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lagrax.series import Mechanism, Parameter, _identify, _search, fit_series
+from lagrax.series import Mechanism, Parameter, _identify, _mechanism_fit, _search, fit_series
 from lagrax.series._baselines import Autoregression, SeasonalNaive, fit_autoregression
 from lagrax.series._identify import aliases, verdict
 from lagrax.series._period import dominant_period
@@ -36,21 +36,41 @@ def hutchinson(n, seed, tau=1.0, r=1.8, dt=0.2, noise=0.05, substeps=40):
     return dt * np.arange(n), clean + noise * clean.std() * np.random.default_rng(seed).standard_normal(n)
 
 
+class Stopped(Exception):
+    pass
+
+
 @pytest.fixture(scope="module")
-def fitted():
-    stages = []
+def fitted(tmp_path_factory):
+    """A fit that was stopped before its intervals, and went on; with what it told and knew on the way."""
+    stages, known, folder = [], [], tmp_path_factory.mktemp("stages")
     t, y = hutchinson(120, 0)
+
+    def stop(partial):
+        known.append(partial)
+        if partial.missing[0] == "bootstrap":
+            raise Stopped
+
+    def never(*_):
+        raise AssertionError("a stage that is done was begun again")
+
     with pytest.MonkeyPatch.context() as patch:  # fewer of everything: the tests' machine code is not optimised
         patch.setattr(_search, "LANES", 6)
         patch.setattr(_identify, "REPLICATES", 18)
         patch.setattr(_identify, "GRID", 12)
-        tell = lambda *told: stages.append(told)
-        found = fit_series(t, y, model="hutchinson", params={"tau": 2.5, "r": 0.1}, progress=tell)
-    return found, stages
+        given = {"model": "hutchinson", "params": {"tau": 2.5, "r": 0.1}, "folder": folder}
+        with pytest.raises(Stopped):
+            fit_series(t, y, partial=stop, **given)
+        for name in ("locate", "profile"):
+            patch.setattr(_mechanism_fit, name, never)
+        found = fit_series(t, y, progress=lambda *told: stages.append(told), **given)
+        with pytest.raises(ValueError, match="holds the stages of another fit"):
+            fit_series(t, y + 1.0, **given)
+    return found, stages, known
 
 
 def test_a_known_mechanism_is_identified(fitted):
-    found, stages = fitted
+    found, stages, _ = fitted
     (tau,) = found.delays
     assert abs(tau.estimate - 1) < 0.03 and tau.low < tau.estimate < tau.high < 1.1 * tau.low
     assert tau.verdict == "identified"
@@ -60,7 +80,7 @@ def test_a_known_mechanism_is_identified(fitted):
 
 
 def test_the_result_has_what_a_report_needs(fitted):
-    found, _ = fitted
+    found, _, _ = fitted
     assert found.kind == "hutchinson" and found.chosen in found.forecasts
     assert found.fitted.shape == found.residuals.shape == found.samples.y.shape
     assert np.nanstd(found.residuals) < 0.2 * found.samples.y.std()
@@ -74,7 +94,7 @@ def test_the_result_has_what_a_report_needs(fitted):
 
 
 def test_forecasts_go_further_than_asked_for(fitted):
-    found, _ = fitted
+    found, _, _ = fitted
     longer = found.predict(found.holdout.horizon + 3, "ar")
     assert longer.t.shape == (found.holdout.horizon + 3,) and np.isfinite(longer.quantiles).all()
     with pytest.raises(ValueError, match="expected one of model"):
@@ -84,6 +104,25 @@ def test_forecasts_go_further_than_asked_for(fitted):
 
 
 # --- parts ------------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_known_on_the_way_says_what_is_missing(fitted):
+    found, _, known = fitted
+    assert found.missing == () and [partial.missing[0] for partial in known] == list(_mechanism_fit.STAGES[:4])
+    first, last = known[0], known[-1]
+    assert first.delays == () and first.holdout.scores["model"] is None and first.chosen in ("ar", "seasonal_naive")
+    assert first.holdout.scores["ar"] == found.holdout.scores["ar"]
+    assert last.delays[0].estimate == found.delays[0].estimate and last.delays[0].low is last.delays[0].verdict is None
+    assert np.array_equal(last.profiles[0].cost, found.profiles[0].cost)
+    assert last.to_json()["missing"] == ["bootstrap", "forecast"] and found.to_json()["missing"] == []
+
+
+def test_stages_that_cannot_be_read(tmp_path):
+    (tmp_path / "stages.lagrax").write_text("nonsense")
+    with pytest.raises(ValueError, match="cannot be read"):
+        fit_series(T, SINE, model="hutchinson", folder=tmp_path)
+    with pytest.raises(ValueError, match="no folder, expected"):
+        fit_series(T, SINE, model="hutchinson", folder=tmp_path / "nowhere")
 
 
 def test_the_period_of_a_cycle_that_is_no_sine():

@@ -7,10 +7,11 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from lagrax.series import _neural_fit, fit_series
+from lagrax.series import _ensemble, _neural_fit, fit_series
 from lagrax.series._ensemble import optimizer, split
 from lagrax.series._neural import Member, SkipField
 from lagrax.series._scan import greedy
+from lagrax.series._stages import Stages
 
 
 def chaos(n, seed=0):
@@ -68,6 +69,38 @@ def test_delays_learn_faster():
         updates, _ = optimizer().update(gradient, optimizer().init(parameters), parameters)
     ratio = (updates.raw[0] + 3 * 4e-3 * 1e-3 * 0.5) / (updates.field.matrix[0, 0] + 4e-3 * 1e-3)
     assert ratio == pytest.approx(3.0, rel=1e-3)
+
+
+def test_a_training_that_was_stopped_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(_ensemble, "KEEP_SECONDS", 0.0)
+    rng = np.random.default_rng(0)
+    member = Member(SkipField(np.ones((1, 2)), np.ones(1), key=jr.key(0)), jnp.array([0.5], jnp.float32), 4.0)
+    arrays, rest = eqx.partition(member, eqx.is_inexact_array)
+    members = eqx.combine(jax.tree.map(lambda leaf: jnp.stack([leaf, 0.5 * leaf]), arrays), rest)
+    data = [jnp.asarray(x, jnp.float32) for x in (rng.standard_normal((60, 1)), np.ones((60, 1)), np.zeros((60, 0)))]
+    data += [jnp.full(1, limit, jnp.float32) for limit in (-9.0, 9.0)]
+    rows, _ = split(np.arange(6, 55), 3, 2)
+
+    class Stopped(Exception):
+        pass
+
+    def stop(share):
+        if share > 0.4:
+            raise Stopped
+
+    def run(folder, tell):
+        stages = Stages(folder, "", lambda *_: None, lambda _: None)
+        training = _ensemble.Training(tuple(data), 3, 6, np.inf, stages)
+        given = {"key": jr.key(1), "iterations": 100, "patience": 100, "name": "training"}
+        return _ensemble.train(members, rows, training, tell=tell, **given)
+
+    whole = run(None, lambda share: None)
+    with pytest.raises(Stopped):
+        run(tmp_path, stop)
+    shares: list[float] = []
+    assert eqx.tree_equal(run(tmp_path, shares.append), whole) and shares == [0.5, 0.75, 1.0]
+    shares.clear()
+    assert eqx.tree_equal(run(tmp_path, shares.append), whole) and shares == []
 
 
 @pytest.fixture(scope="module")

@@ -29,7 +29,7 @@ _STAGES = {
     "training": "the fit of the training part",
     "fitting": "the fit of the whole record",
     "profile": "the loss over the delays",
-    "bootstrap": "intervals and verdicts",
+    "bootstrap": "the intervals",
     "forecast": "the forecast of the model",
 }
 
