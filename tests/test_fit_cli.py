@@ -133,6 +133,10 @@ BROKEN_MODELS = {
     "another name": ("def feild(t, y, delayed, params):\n    return y\n", "did you mean feild?"),
     "no Python": ("def field(:\n", "line 1 raised SyntaxError"),
     "raises at once": ("import nowhere\n", "line 1 raised ModuleNotFoundError"),
+    "leaves": ("import sys\nsys.exit(3)\n", "line 2 raised SystemExit: 3"),
+    "NumPy": ("import numpy as np\ndef field(t, y, z, p):\n    return np.exp(y)\n", "line 3 raised TracerArrayConversion"),
+    "if": ("def field(t, y, z, p):\n    return y if y[0] > 1 else z\n", "write jnp.exp for np.exp and jnp.where for if"),
+    "a start": ("params = {'r': 'x'}\ndef field(t, y, z, p):\n    return p['r'] * y\n", "params has r = 'x', expected"),
     "params": ("params = 3\ndef field(t, y, delayed, params):\n    return y\n", "expected params, a dict"),
 }  # fmt: skip
 

@@ -5,6 +5,7 @@ import functools
 import hashlib
 import importlib.util
 import inspect
+import math
 import sys
 import traceback
 from collections.abc import Callable, Mapping
@@ -53,7 +54,18 @@ def load(model: str) -> UserModel:
     params, delays = getattr(module, "params", {}), getattr(module, "delays", None)
     if not isinstance(params, Mapping) or not (delays is None or isinstance(delays, int)):
         raise UserError(f"{file}: expected params, a dict of starting values, and delays, how many there are")
+    for key, value in params.items():
+        if not all(map(_is_number, value if isinstance(value, tuple | list) else [value])):
+            raise UserError(f"{file}: params has {key} = {value!r}, expected where it starts, or (start, low, high)")
     return UserModel(field if _is_mechanism(field) else _with_params(field, model), dict(params), delays)
+
+
+def _is_number(value: Any) -> bool:
+    """Also one of NumPy or JAX; bounds may be infinite."""
+    try:
+        return not isinstance(value, str) and not math.isnan(float(value))
+    except (TypeError, ValueError):
+        return False
 
 
 _NAME = "lagrax_user_model"
@@ -66,7 +78,7 @@ def _run(file: Path) -> Any:
     sys.modules[_NAME] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UserError(sentence(error, file)) from None
     return module
 
@@ -143,8 +155,15 @@ def sentence(error: BaseException, file: Path) -> str:
               Path(frame.filename) == file]  # fmt: skip
     line = error.lineno if isinstance(error, SyntaxError) else frames[-1].lineno if frames else None
     where = f"{file}, line {line}" if line else str(file)
-    said = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
-    return f"the model in {where} raised {type(error).__name__}: {said[:300]}"
+    return f"the model in {where} raised {type(error).__name__}: {_said(error)[:300]}"
+
+
+def _said(error: BaseException) -> str:
+    if isinstance(error, SyntaxError):
+        return " ".join(error.msg.split())
+    if type(error).__name__.startswith("Tracer") or type(error).__name__ == "ConcretizationTypeError":
+        return "JAX knows no numbers while it compiles, so write jnp.exp for np.exp and jnp.where for if (jax.numpy as jnp)"
+    return " ".join(str(error).split()).replace("'_Asked' object", "'dict' object")
 
 
 def explained(error: Exception, model: str | None) -> str:
