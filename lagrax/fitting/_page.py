@@ -56,11 +56,10 @@ def _holdout(fit: SeriesFit) -> str:
     for method, score in fit.holdout.scores.items():
         name = f"the {words.model_name(fit)}" if method == "model" else words.METHODS[method]
         badge = pages.badge("yes", "this forecast") if method == fit.chosen else ""
-        cells = (
-            ("missing" if fit.missing else "refused", "", "")
-            if score is None
-            else (f"{score.mase:.2f}", number(score.rmse), percent(score.coverage95))
-        )
+        without = "–" if method != "model" else "missing" if fit.missing else "refused"
+        cells = (without, "", "")
+        if score is not None:
+            cells = (f"{score.mase:.2f}", number(score.rmse), percent(score.coverage95))
         rows.append((escape(name), *cells, badge))
     title = f"Hold-out: {fit.holdout.horizon} samples ahead, {fit.holdout.origins} origins, never seen while fitting"
     explained = (

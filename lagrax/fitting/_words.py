@@ -67,7 +67,7 @@ def headline(fit: SeriesFit) -> str:
     end = f"{_span(fit.holdout)} (mean absolute scaled error, lower is better)"
     if own is None:
         best = min(others, key=lambda method: others[method].mase)
-        rest = f"of the baselines, {METHODS[best]} forecasts best, {_mase(others[best])} {end}"
+        rest = f"of the baselines, {METHODS[best]} forecasts best: {_mase(others[best])}, {end}"
         return f"{missing(fit) if fit.missing else f'The {model_name(fit)} was refused'}; {rest}."
     if not others:
         return f"The {model_name(fit)} scores {_mase(own)} {end}."
