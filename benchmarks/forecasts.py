@@ -1,7 +1,8 @@
 """Forecasts of real series on a temporal hold-out: `python -m benchmarks.forecasts FOLDER [NAME …]`.
 
 One recipe for all series: the last 25 % are held out and forecast from rolling origins, beside an autoregression (AIC) and
-AutoARIMA, which needs `make .venv-statsforecast/done`. FOLDER holds the files below; results go to `out/forecasts.jsonl`.
+AutoARIMA, which needs `make .venv-statsforecast/done`. FOLDER holds the files below, or some of them; results go to
+`out/forecasts.jsonl`.
 """
 
 import csv
@@ -17,7 +18,9 @@ import numpy as np
 import lagrax as lx
 from lagrax.series._forecaster import spread_origins
 
-# File, column, rows (a column and its value), season, horizon.
+MONTHS = "JAN FEB MAR APR MAY JUN JUL AUG SEP OCT NOV DEC"
+
+# File, column (several: a row holds so many samples), rows (a column and its value), season, horizon.
 SERIES = {
     "blowflies": ("blowflies_nicholson_pomp.csv", "count", ("set", "4"), None, 38),
     "measles": ("measles_london_biweekly_1944_65.csv", "London", None, 26, 26),
@@ -25,6 +28,15 @@ SERIES = {
     "sunspots": ("sunspots_yearly_1700_2008.csv", "SUNACTIVITY", None, None, 22),
     "nino": ("nino34_hadisst_monthly_1870_2022.csv", "sst", None, 12, 24),
     "hare": ("hudson_bay_lynx_hare_1900_1920.csv", "Hare", None, None, 4),
+    # In the folder statsmodels/datasets of an installation of statsmodels. Looked at once, when the recipe was ready.
+    "elnino": ("elnino/elnino.csv", MONTHS, None, 12, 12),
+    "equipment": ("elec_equip/elec_equip.csv", "STS.M.I7.W.TOVT.NS0016.4.000", None, 12, 12),
+    "unemployment": ("macrodata/macrodata.csv", "unemp", None, 4, 8),
+    "bills": ("macrodata/macrodata.csv", "tbilrate", None, 4, 8),
+    "inflation": ("macrodata/macrodata.csv", "infl", None, 4, 8),
+    "interest": ("interest_inflation/E6.csv", "R", None, 4, 8),
+    "nile": ("nile/nile.csv", "volume", None, None, 10),
+    "co2": ("co2/co2.csv", "co2", None, 52, 52),
 }
 PEER = Path(".venv-statsforecast/bin/python")
 RESULTS = Path("out/forecasts.jsonl")
@@ -34,7 +46,8 @@ def read(folder: Path, name: str) -> np.ndarray:
     file, column, chosen, _, _ = SERIES[name]
     with open(folder / file) as lines:
         rows = [row for row in csv.DictReader(lines) if chosen is None or row[chosen[0]] == chosen[1]]
-    return np.array([float(row[column]) for row in rows])
+    columns = MONTHS.split() if column == MONTHS else [column]
+    return np.array([float(row[name] or "nan") for row in rows for name in columns])
 
 
 def compare(folder: Path, name: str) -> dict:
@@ -76,7 +89,8 @@ def main() -> None:
         raise SystemExit("usage: python -m benchmarks.forecasts FOLDER [NAME …], with the folder of the series")
     jax.config.update("jax_compilation_cache_dir", ".cache/jax")
     RESULTS.parent.mkdir(exist_ok=True)
-    for name in sys.argv[2:] or SERIES:
+    there = [name for name, (file, *_) in SERIES.items() if (Path(sys.argv[1]) / file).exists()]
+    for name in sys.argv[2:] or there:
         row = compare(Path(sys.argv[1]), name)
         with RESULTS.open("a") as file:
             file.write(json.dumps(row) + "\n")

@@ -83,7 +83,7 @@ def complete(run: Run, shown: bool = True) -> SeriesFit:
 def leave(run: Run) -> str:
     """Reports what there is of a fit that is interrupted, and returns a sentence about it."""
     if run.known is None:
-        return "the settings are kept"
+        return "what was done is kept"
     fit, run.known = _labelled(run.known, run.selection), None
     _write(run, fit)
     with open(run.folder / _folder.LOG, "a", encoding="utf-8") as log:
