@@ -46,8 +46,7 @@ def read(folder: Path, name: str) -> np.ndarray:
     file, column, chosen, _, _ = SERIES[name]
     with open(folder / file) as lines:
         rows = [row for row in csv.DictReader(lines) if chosen is None or row[chosen[0]] == chosen[1]]
-    columns = MONTHS.split() if column == MONTHS else [column]
-    return np.array([float(row[name] or "nan") for row in rows for name in columns])
+    return np.array([float(row[name] or "nan") for row in rows for name in column.split()])
 
 
 def compare(folder: Path, name: str) -> dict:
