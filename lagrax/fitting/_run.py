@@ -55,9 +55,8 @@ def reopen(folder: Path, given: Request) -> Run:
     check_same(request, given)
     table, selection = request.load()
     seen = read_json(folder / CONFIG)["data"]
-    files = [(table.path, seen["file_checksum"], table.checksum)]
-    files.append((request.model, seen.get("model_checksum"), _model_file.checksum(request.model)))
-    for file, before, now in files:
+    own = (request.model, seen.get("model_checksum"), _model_file.checksum(request.model))
+    for file, before, now in ((table.path, seen["file_checksum"], table.checksum), own):
         if before != now:
             raise UserError(f"{file} has changed since the fit in {folder} was started: start anew without --resume")
     return Run(folder, request, table, selection, _arguments(request, selection))

@@ -3,6 +3,7 @@
 import hashlib
 import inspect
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ class Stages:
     it begins, `report` of what is known after it.
     """
 
-    def __init__(self, folder: str | Path | None, made_of: str, tell: Tell, report: Callable[[dict[str, Any]], None]):
+    def __init__(self, folder: str | os.PathLike | None, made_of: str, tell: Tell, report: Callable[[dict[str, Any]], None]):
         self._file = None if folder is None else Path(folder) / FILE
         self._made_of, self.tell, self.report = made_of, tell, report
         self._kept: dict[str, Any] = {} if self._file is None else _read(self._file, made_of)

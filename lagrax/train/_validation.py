@@ -28,8 +28,9 @@ class Validation:
             return
         better = self._compare(iteration, found)
         new = [on_host(leaf) for leaf in jax.tree.leaves(parameters)]
-        choose = lambda a, b: np.where(better.reshape(self._shape + (1,) * (a.ndim - len(self._shape))), a, b)
-        self.parameters = new if self.parameters is None else list(map(choose, new, self.parameters))
+        shaped = lambda leaf: better.reshape(self._shape + (1,) * (leaf.ndim - len(self._shape)))
+        olds = new if self.parameters is None else self.parameters
+        self.parameters = [np.where(shaped(leaf), leaf, old) for leaf, old in zip(new, olds, strict=True)]
 
     def restore(self, evaluations: dict[int, dict[str, np.ndarray]], parameters: list[np.ndarray] | None) -> None:
         if self.name is not None:
