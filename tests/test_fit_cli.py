@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from lagrax import cli, series
-from lagrax.fitting import _figures
+from lagrax.fitting import _figures, _words
 from lagrax.series import Alias, Estimate, Forecast, Holdout, Profile, Samples, Score, SeriesFit
 from lagrax.series._result import LEVELS
 
@@ -196,6 +196,13 @@ def test_everything_is_written_and_says_the_same(capsys, data, pretend):
     assert code == 1 and "holds a fit already" in error
     code, _, error = run(capsys, "fit", "--resume", "out")
     assert code == 1 and "is finished" in error
+
+
+def test_an_interval_of_one_delay_among_several_says_so():
+    several = Estimate("tau", 11.4, 11.1, 11.6, "predictive only", (Alias(2.9, "embedding"),))
+    alone = Estimate("tau", 11.4, 11.1, 11.6, "predictive only")
+    assert _words.interval(several, neural=False) == "95 % if it is this one: 11.1 to 11.6"
+    assert _words.interval(alone, neural=False) == "95 %: 11.1 to 11.6"
 
 
 def check_schema(found):

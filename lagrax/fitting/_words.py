@@ -102,10 +102,15 @@ def _span(holdout: Holdout) -> str:
 
 
 def interval(estimate: Estimate, neural: bool) -> str:
-    """Such as "95 %: 13.5 to 14.9"; for a neural model the range of its members, which is no interval of confidence."""
+    """Such as "95 %: 13.5 to 14.9"; for a neural model the range of its members, which is no interval of confidence.
+
+    Where other delays explain the data as well, the bootstrap has seen only what is near the one that was lowest.
+    """
     if estimate.low is None:
         return ""
-    return f"{'members' if neural else '95 %'}: {number(estimate.low)} to {number(estimate.high)}"
+    one_of_several = estimate.verdict == "predictive only" and estimate.aliases
+    which = "members" if neural else "95 % if it is this one" if one_of_several else "95 %"
+    return f"{which}: {number(estimate.low)} to {number(estimate.high)}"
 
 
 def delays(fit: SeriesFit) -> list[str]:
