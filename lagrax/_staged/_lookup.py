@@ -22,6 +22,7 @@ from .._xla._compat import unvmap_any
 from .._xla._fold import any_of
 from .._xla._neighbours import previous
 from ._sources import Sources
+from ._tolerance import slack_of
 
 
 class View(eqx.Module):
@@ -44,23 +45,25 @@ class View(eqx.Module):
     """Which source is t0."""
     tracked: tuple[bool, ...] = eqx.field(static=True)
     overlaps: tuple[bool, ...] = eqx.field(static=True)
+    slopes: tuple[bool, ...] = eqx.field(static=True)
 
     def of(self, lags: list[int]) -> "View":
         """What some of the lags see."""
         pick = lambda x: x[np.array(lags)]
         where = lambda v: (v.first, v.last, v.initial, v.open, v.lower, v.upper, v.pieces)
         picked = eqx.tree_at(where, self, [pick(x) for x in where(self)])
-        flags = {name: tuple(getattr(self, name)[i] for i in lags) for name in ("tracked", "overlaps")}
+        flags = {name: tuple(getattr(self, name)[i] for i in lags) for name in ("tracked", "overlaps", "slopes")}
         return dataclasses.replace(picked, **flags)
 
     def find(self, times: Float[Array, " n"], guesses: Int[Array, " n"], problem: Problem) -> Int[Array, " n"]:
         """The row that each lag reads, near its guess."""
         tracked, overlaps = np.array(self.tracked), np.array(self.overlaps)
         times, starts = lax.stop_gradient(times), self.past.starts
+        held = choose(np.array(self.slopes), self._off_short_rows(times, problem), times)
 
         def move(k):
-            ahead = (k < self.last) & (read_each(starts, k + 1) <= times)
-            behind = (k > self.first) & (read_each(starts, k) > times)
+            ahead = (k < self.last) & (read_each(starts, k + 1) <= held)
+            behind = (k > self.first) & (read_each(starts, k) > held)
             return jnp.where(ahead, 1, jnp.where(behind, -1, 0)).astype(jnp.int32)
 
         guess = jnp.clip(guesses, self.first, jnp.maximum(self.last, self.first))
@@ -69,6 +72,13 @@ class View(eqx.Module):
         own = choose(overlaps, self.open & ((times > self.t) | (self.first > self.last)), jnp.zeros_like(self.open))
         initial = choose(tracked, self.initial, times < problem.t0)
         return jnp.where(initial, INITIAL_FUNCTION, jnp.where(own, self.past.count, number))
+
+
+    def _off_short_rows(self, times: Float[Array, " n"], problem: Problem) -> Float[Array, " n"]:
+        """Times near those given, by rounding, that no row of few floats holds: between two lags that look at one kink there
+        may be one, whose derivative is known and whose curvature is not. What is read is read at the times given."""
+        slack = slack_of(problem)
+        return jnp.minimum(times, self.upper - 2 * slack) + slack
 
 
 def frozen(tree: PyTree) -> PyTree:
@@ -112,6 +122,7 @@ def look_back(past: Past, sources: Sources, t: Float[Array, ""], problem: Proble
         start=sources.start,
         tracked=tuple(map(bool, tracked)),
         overlaps=tuple(map(bool, overlaps)),
+        slopes=tuple(map(bool, slope_flags(problem))),
     )
 
 
