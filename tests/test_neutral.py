@@ -27,16 +27,21 @@ LOGISTIC = lx.DelayTerm(logistic, (1.0, lx.Derivative(1.0)))
 LINE = lambda t: 2 + t
 
 
+KVAERNO5 = dfx.Kvaerno5(root_finder=dfx.VeryChord(rtol=1e-11, atol=1e-11))
+
+
 @pytest.mark.parametrize(
     "solver",
-    [dfx.Tsit5(), *[pytest.param(solver, marks=pytest.mark.slow) for solver in (dfx.Dopri5(), dfx.Dopri8())]],
+    [dfx.Tsit5(), *[pytest.param(solver, marks=pytest.mark.slow) for solver in (dfx.Dopri5(), dfx.Dopri8(), KVAERNO5)]],
     ids=lambda solver: type(solver).__name__,
 )
 def test_the_neutral_logistic_equation(solver):
     """Reference values by Gauss collocation. There is a kink in y itself at every whole number."""
-    ts = jnp.array([10.0, 40.0])
-    solution = solve(LOGISTIC, (0.0, 40.0), LINE, jnp.array([RATE, SHARE]), solver=solver, saveat=dfx.SaveAt(ts=ts))
-    assert np.allclose(solution.ys, (1.326611001615101, 0.804413836197132), rtol=0, atol=1e-7)
+    # (The output of an implicit method is not lifted, and its derivative costs hundreds of steps a delay.)
+    times, room = ([10.0], 16384) if solver is KVAERNO5 else ([10.0, 40.0], 1024)
+    options = {"solver": solver, "saveat": dfx.SaveAt(ts=jnp.array(times)), "max_steps": room}
+    solution = solve(LOGISTIC, (0.0, times[-1]), LINE, jnp.array([RATE, SHARE]), **options)
+    assert np.allclose(solution.ys, (1.326611001615101, 0.804413836197132)[: len(times)], rtol=0, atol=1e-7)
 
 
 def test_a_derivative_beside_a_proportional_delay():

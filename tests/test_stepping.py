@@ -1,5 +1,7 @@
 """Step size control, events, statistics and progress."""
 
+import functools as ft
+
 import diffrax as dfx
 import jax
 import jax.numpy as jnp
@@ -201,3 +203,21 @@ def test_many_equal_delays_behind_a_jump(memory):
             assert abs(value - 0.2465651667) < 1e-8
             later, earlier = (values(jnp.full(12, 1 + h), t0)[0] for h in (1e-4, -1e-4))
             assert np.allclose(gradient, (later - earlier) / 2e-4 / 12, rtol=0, atol=1e-7)
+
+
+def test_implicit_steps_of_length_zero():
+    """Two equal delays behind a jump: between its two echoes an implicit step has nothing to solve."""
+
+    def end(delays, solver):
+        term = lx.DelayTerm(lambda t, y, z, args: 1.8 * y * (1 - z[0] - 0.3 * z[1]), tuple(delays))
+        controller = dfx.PIDController(rtol=1e-8, atol=1e-8)
+        past = lambda t: 2 + t
+        return lx.ddesolve(term, solver, 0.0, 1.7, None, past, y0=1.5, stepsize_controller=controller, max_steps=512).ys[0]
+
+    with jax.enable_x64(True):
+        implicit, explicit = (
+            jax.jit(jax.value_and_grad(ft.partial(end, solver=solver)))(jnp.ones(2))
+            for solver in (dfx.Kvaerno5(), dfx.Tsit5())
+        )
+        assert np.allclose(implicit[0], explicit[0], rtol=0, atol=1e-6)
+        assert np.allclose(implicit[1], explicit[1], rtol=0, atol=1e-5)

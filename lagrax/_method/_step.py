@@ -19,6 +19,9 @@ from .._problem import Problem
 from .._xla._neighbours import inside, just_after, just_before
 from ._tableau import Method, combine, node_times
 
+FEW = 64
+"""Steps of up to so many floats are not solved for: their stages would be noise."""
+
 
 class Step(eqx.Module):
     """What a step from (t, y) to t_end found.
@@ -162,6 +165,25 @@ def implicit_step(solver, method, problem, t, t_end, y, slope, see: Callable) ->
         time = jnp.minimum(inside(s, t, t_end), last)
         return problem.field(time, state, see(s, time, state))
 
+    # Between breakpoints at one time there are steps of no length, or of a few floats, by which diffrax would divide.
+    near = FEW * jnp.finfo(t.dtype).eps * jnp.maximum(jnp.abs(t), jnp.abs(t_end))
+    short = lax.stop_gradient(t_end - t <= near)
+    end = t_end + lax.stop_gradient(jnp.where(short, jnp.sqrt(jnp.finfo(t.dtype).eps) * jnp.maximum(jnp.abs(t), 1), 0))
     reused = (jnp.array(False), slope)
-    y_end, error, dense, (_, slope_end), result = solver.step(dfx.ODETerm(field), t, t_end, y, None, reused, False)
-    return Step(y_end, error, list(dense["k"]), [], slope_end, result)
+    y_end, error, dense, (_, slope_end), result = solver.step(dfx.ODETerm(field), t, end, y, None, reused, False)
+    step = Step(y_end, error, list(dense["k"]), [], slope_end, result)
+    return _unless(short, step, y, (t_end - t) * slope, slope)
+
+
+def _unless(short, step: Step, y, increment, slope) -> Step:
+    """The step, or where it is `short` one along the slope, which moves with its ends as any other."""
+    success: Any = dfx.RESULTS.successful
+    increment = increment.astype(y.dtype)
+    return Step(
+        y_end=jnp.where(short, y + increment, step.y_end),
+        error=None if step.error is None else jnp.where(short, 0, step.error),
+        increments=[jnp.where(short, increment, other) for other in step.increments],
+        slopes=step.slopes,
+        slope_end=jnp.where(short, slope, step.slope_end),
+        result=dfx.RESULTS.where(short, success, step.result),
+    )

@@ -73,7 +73,6 @@ class View(eqx.Module):
         initial = choose(tracked, self.initial, times < problem.t0)
         return jnp.where(initial, INITIAL_FUNCTION, jnp.where(own, self.past.count, number))
 
-
     def _off_short_rows(self, times: Float[Array, " n"], problem: Problem) -> Float[Array, " n"]:
         """Times near those given, by rounding, that no row of few floats holds: between two lags that look at one kink there
         may be one, whose derivative is known and whose curvature is not. What is read is read at the times given."""
