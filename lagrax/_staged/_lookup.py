@@ -21,8 +21,8 @@ from .._xla._buffer import read_each
 from .._xla._compat import unvmap_any
 from .._xla._fold import any_of
 from .._xla._neighbours import previous
+from ._slack import slack_of
 from ._sources import Sources
-from ._tolerance import slack_of
 
 
 class View(eqx.Module):
