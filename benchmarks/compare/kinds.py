@@ -23,7 +23,7 @@ OWN_EQUATIONS = "equations of its own"
 
 def kinds(repetitions: int) -> Iterator[Row]:
     with double_precision():
-        for ours, theirs in ((1e-6, 1e-7), (3e-9, 1e-8)):  # at which errors are about equal
+        for ours, theirs in ((1e-6, 1e-7), (1e-9, 1e-8)):  # at which errors are about equal
             yield _neutral(ours, theirs, repetitions)
         for name in (OWN_EQUATIONS, "over the steps"):
             yield _distributed(name, repetitions)
