@@ -34,7 +34,7 @@ SWEEPS, FIXED_SWEEPS = 10, 50
 SLOPE_SWEEPS, TRANSIENT = 64, 3
 """How often a step that sees its own derivative is repeated at most, and the slope at its start where it depends on itself.
 Each sweep gains the share of the derivative that the field passes on, however short the step: with 0.6 of it and ten sweeps,
-steps of 1e-10 did not settle (test F5). The first few may gain nothing: until slopes are those of a polynomial."""
+steps of 2e-10 did not settle (test F5). The first few may gain nothing: until slopes are those of a polynomial."""
 
 TANGENT_SWEEPS, MOST_TANGENT_SWEEPS = 16, 256
 """How many sweeps are differentiated in forward mode, from the point to which they converged: each gains a factor, about ten
