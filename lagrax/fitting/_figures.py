@@ -139,7 +139,8 @@ def _profile(axis: Any, page: Page, profile: Profile) -> None:
     unit = page.fit.samples.unit
     axis.plot(profile.delays, profile.cost, color=figures.BLUE, label="loss")
     found = next((delay for delay in page.fit.delays if delay.name == profile.name), None)
-    axis.set(xlabel=f"{symbol(profile.name)} ({unit})" if unit else symbol(profile.name), ylabel="loss over the estimate's")
+    of = "error over its lowest" if page.fit.kind == "neural" else "loss over the estimate's"
+    axis.set(xlabel=f"{symbol(profile.name)} ({unit})" if unit else symbol(profile.name), ylabel=of)
     if np.nanmax(profile.cost) > 20 * np.nanmin(profile.cost) > 0:
         axis.set_yscale("log")
     if found is None:
