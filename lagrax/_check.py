@@ -26,14 +26,11 @@ def check_kind(name: str, value: Any, kind: type, remedy: str) -> None:
     """`value` must be an instance of `kind`."""
     if isinstance(value, kind):
         return
-    given = f"the class {value.__name__}" if isinstance(value, type) else _an(type(value).__name__)
+    word = type(value).__name__
+    given = f"the class {value.__name__}" if isinstance(value, type) else f"a{'n' * (word[0] in 'AEIOU')} {word}"
     if isinstance(value, type) and issubclass(value, kind):
         remedy = f"make an instance, {value.__name__}()"
     raise ValueError(f"{name} is {given}, expected an instance of {kind.__name__}: {remedy}")
-
-
-def _an(name: str) -> str:
-    return f"{'an' if name[0] in 'AEIOUaeiou' else 'a'} {name}"
 
 
 def check_functions(vector_field: Any, saveat: dfx.SaveAt, event: Any) -> None:
