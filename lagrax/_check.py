@@ -27,7 +27,7 @@ def check_kind(name: str, value: Any, kind: type, remedy: str) -> None:
     if isinstance(value, kind):
         return
     word = type(value).__name__
-    given = f"the class {value.__name__}" if isinstance(value, type) else f"a{'n' * (word[0] in 'AEIOU')} {word}"
+    given = f"the class {value.__name__}" if isinstance(value, type) else f"a{'n' * (word[0].lower() in 'aeiou')} {word}"
     if isinstance(value, type) and issubclass(value, kind):
         remedy = f"make an instance, {value.__name__}()"
     raise ValueError(f"{name} is {given}, expected an instance of {kind.__name__}: {remedy}")

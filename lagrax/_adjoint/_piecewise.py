@@ -51,7 +51,7 @@ class PiecewiseAdjoint(AbstractAdjoint):
     num_intervals: int | None = eqx.field(static=True, default=None)
 
     def check(self, problem, setup, saveat):
-        refuse = "got {} with PiecewiseAdjoint, expected {}: pass adjoint=lagrax.DiscreteAdjoint() or ContinuousAdjoint()"
+        refuse = "got {} with PiecewiseAdjoint, expected {}: pass adjoint=lagrax.DiscreteAdjoint() instead"
         for wrong, given, expected in (
             (setup.memory is not None, "bounded memory", "memory = None"),
             (bool(problem.lags), "a delay that moves or overlaps (or is one of many)", "a constant one"),

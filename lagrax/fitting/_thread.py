@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 def waiting_for(work: Callable[[], T]) -> T:
     """What `work` returns or raises. It is done in another thread, while this one waits and hears signals at once: inside
-    JAX, they would wait for the end of a compilation."""
+    JAX, they would wait for the end of a compilation. (And Python at exit, for a thread of `concurrent.futures`.)"""
     found: dict[str, Any] = {}
 
     def run() -> None:

@@ -11,6 +11,7 @@ import jax.random as jr
 import numpy as np
 
 from ._baselines import fit_autoregression
+from ._forecaster import joined
 from ._neural import Ensemble, Member, SkipField
 from ._record import Record
 from ._result import Estimate, Profile
@@ -174,11 +175,9 @@ def _validated(plan: Any, model: Ensemble, usable: list[np.ndarray], owner: np.n
         rolled.append(Rolled(rows, record.inside(each[mine, np.arange(len(rows))]), truth))
         inside.append(Rolled(rows, record.inside(np.median(each, axis=0)), truth))
         others.append(Rolled(rows, _autoregressed(record, rows, mine, plan.horizon), truth))
-    from ._forecaster import joined
-
-    both = tuple(mean_scaled_error(joined(one), plan.transform, plan.scale) for one in (rolled, others))
+    error_of = lambda parts: mean_scaled_error(joined(parts), plan.transform, plan.scale)
     spread = lambda parts: np.nanmean(np.abs(joined(parts).truth - joined(parts).ahead))
-    return both, float(max(1.0, spread(rolled) / spread(inside)))  # type: ignore[return-value]
+    return (error_of(rolled), error_of(others)), float(max(1.0, spread(rolled) / spread(inside)))
 
 
 def _autoregressed(record: Record, rows: np.ndarray, mine: np.ndarray, horizon: int) -> np.ndarray:
