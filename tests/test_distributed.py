@@ -227,6 +227,16 @@ def test_jumps_of_the_history_and_of_the_state(kernel):
     assert abs(slope + 0.5 / omega * np.sin(omega * t)) < 1e-7
 
 
+def test_a_history_that_is_rough_where_the_window_comes_later():
+    """At t0 the window ends two units before; into how many parts the history is divided must not be decided by that."""
+    rough = lambda t: 1 + jnp.exp(-20 * (t + 0.7) ** 2) * jnp.sin(10 * t)
+
+    def end(kernel, tolerance):
+        return solve(lambda t, y, z, args: -z, lx.Integral(2.0, 3.0, kernel), (0.0, 3.5), rough, tolerance=tolerance).ys[0]
+
+    assert abs(end(lambda s: jnp.ones_like(s), 1e-8) - end(lx.Uniform(), 1e-10)) < 1e-8
+
+
 def test_a_learned_kernel_inside_a_neural_model():
     class Bump(eqx.Module):
         centre: jax.Array

@@ -48,6 +48,16 @@ def test_a_small_solve_is_one_kernel_and_its_gradient_two():
     assert compiled(jax.vmap(jax.grad(solve)), jnp.linspace(1.0, 2.0, 5))[1] == 2
 
 
+@pytest.mark.parametrize(
+    "delays", [lx.Integral(0.1, 2.0, jnp.cos), (lx.Integral(0.1, 2.0, jnp.cos), lambda t, y, args: 0.5)]
+)
+def test_so_is_one_with_an_integral_over_its_steps(delays):
+    field = lambda t, y, z, args: -args * sum(jax.tree.leaves(z))
+    solve = lambda r: lx.ddesolve(lx.DelayTerm(field, delays), dfx.Heun(), 0.0, 1.0, 0.25, jnp.sin, r, max_steps=64).ys[0]
+    assert "one_kernel" in str(jax.make_jaxpr(solve)(1.3))
+    assert str(jax.make_jaxpr(jax.grad(solve))(1.3)).count("= one_kernel[") == 2
+
+
 LARGE = {
     "matrix product": lambda t, y, z, args: (y.reshape(3, 4) @ jnp.ones((4, 4), y.dtype)).reshape(-1) * z,
     "many components": lambda t, y, z, args: -jnp.sum(jnp.tile(y, 25) ** 2) * z,

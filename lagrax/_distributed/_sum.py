@@ -9,7 +9,6 @@ An integral looks at the ends of its window as a delay looks at one time, so bre
 delays. Its share of the step that is being taken changes with every sweep and is computed apart.
 """
 
-import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -29,6 +28,13 @@ from ._history import PANELS, Past, is_accurate, over_history
 
 FINEST = 512
 """The largest number of parts of a window over which a kernel is tried to be integrated."""
+
+_COUNTS = 2 ** np.arange(int(np.log2(FINEST)) + 2)
+_HALVED = (
+    np.concatenate([np.arange(count) / count for count in _COUNTS]),
+    np.concatenate([np.full(count, 1 / count) for count in _COUNTS]),
+)
+"""Starts and lengths of the parts of [0, 1], of all divisions into 1, 2, 4, … parts, one after the other."""
 
 
 class Sum(eqx.Module):
@@ -76,6 +82,8 @@ class Sums(eqx.Module):
     parts: tuple[Sum, ...]
     longest_step: Float[Array, ""]
     """How long a step may be for their kernels to be integrated accurately over it."""
+    longest_part: Float[Array, ""]
+    """How long a part of the history may be."""
     at_start: Inexact[Array, " q"]
     """Their values at t0, one after another. (Not differentiable; only the choice of the first step reads them.)"""
 
@@ -102,7 +110,23 @@ def make_sums(
     longest, sound = resolution(parts, order, tolerance[0])
     starts, accurate = zip(*(_at_start(one, past, args, tolerance, dtype) for one in parts), strict=True)
     start = lax.stop_gradient(jnp.concatenate(starts))
-    return Sums(parts, longest, start), sound & jnp.all(jnp.stack(accurate))
+    # Half of what either of the two factors allows, for the sake of their product.
+    smooth = jnp.min(jnp.stack([_smooth_part(one, past, args, tolerance, dtype) for one in parts]))
+    part = lax.stop_gradient(jnp.minimum(longest, smooth) / 2)
+    return Sums(parts, longest, part, start), sound & jnp.all(jnp.stack(accurate))
+
+
+def _smooth_part(one: Sum, past: Past, args: PyTree, tolerance, dtype) -> Float[Array, ""]:
+    """How long a part of the history may be for what is integrated of it, without the kernel. Of all that will be seen: up
+    to t0, though at t0 the window may end before."""
+    t0, far = past.t0, jnp.max(one.edges)
+    value = lambda u: ravel(one.of(u, jax.tree.map(jnp.asarray, past.state(u)), args), dtype)
+    counts = [2**k for k in range(int(np.log2(PANELS)) + 1)]
+    found = [over_history(lambda u: jnp.ones_like(u)[None], value, (t0 - far, t0), past.breaks, n)[:2] for n in counts]
+    total, _ = found[-1]
+    close = jnp.stack([is_accurate(total, error + jnp.abs(part - total), tolerance) for part, error in found])
+    last_wrong = jnp.max(jnp.where(close, -1, np.arange(len(counts), dtype=np.int32)))
+    return far / 2 ** jnp.minimum(last_wrong + 1, len(counts) - 1).astype(far.dtype)
 
 
 def _at_start(one: Sum, past: Past, args: PyTree, tolerance, dtype) -> tuple[Inexact[Array, " size"], Bool[Array, ""]]:
@@ -148,21 +172,19 @@ def resolution(sums: tuple[Sum, ...], order: int, rtol: Any) -> tuple[Float[Arra
 
 
 def _parts(kernel: Callable, near, far, rule, rtol) -> tuple[Float[Array, ""], Bool[Array, ""]]:
-    """(Into how many parts a stretch is to be divided, whether that is enough): such that all finer divisions agree."""
+    """(Into how many parts a stretch is to be divided, whether that is enough): such that all finer divisions agree.
+
+    All divisions at once, the whole first, then its halves, then theirs: part j consists of parts 2 j + 1 and 2 j + 2.
+    """
+    starts, lengths = (jnp.asarray(x, near.dtype) for x in _HALVED)
     points, factors = (jnp.asarray(x, near.dtype) for x in rule)
-
-    def integrals(parts: int) -> Float[Array, " parts"]:
-        edges = near + (far - near) * jnp.linspace(0, 1, parts + 1, dtype=near.dtype)
-        a, b = edges[:-1, None], edges[1:, None]
-        s = (a + b) / 2 + points * (b - a) / 2
-        values = jax.vmap(kernel)(s.reshape(-1)).astype(near.dtype).reshape(s.shape)
-        return jnp.sum(values * factors * (b - a) / 2, axis=1)
-
-    numbers = 2 ** np.arange(int(np.log2(FINEST)) + 1)
-    found = [integrals(int(n)) for n in (*numbers, 2 * FINEST)]
-    size = jnp.sum(jnp.abs(found[-1]))
-    errors = [jnp.sum(jnp.abs(one - two.reshape(-1, 2).sum(axis=1))) for one, two in itertools.pairwise(found)]
-    wrong = ~(jnp.stack(errors) <= rtol * size)
-    last_wrong = jnp.max(jnp.where(wrong, np.arange(len(numbers), dtype=np.int32), -1))
-    parts = jnp.asarray(numbers, near.dtype)[jnp.minimum(last_wrong + 1, len(numbers) - 1)]
-    return parts, (last_wrong < len(numbers) - 1) & jnp.all(jnp.isfinite(found[-1]))
+    s = near + (far - near) * (starts[:, None] + lengths[:, None] * (points + 1) / 2)
+    values = jax.vmap(kernel)(s.reshape(-1)).astype(near.dtype).reshape(s.shape)
+    integrals = jnp.sum(values * factors, axis=1) * lengths * (far - near) / 2
+    apart = jnp.abs(integrals[: -2 * FINEST] - jnp.sum(integrals[1:].reshape(-1, 2), axis=1))
+    errors = jnp.stack([jnp.sum(division) for division in jnp.split(apart, _COUNTS[1:-1] - 1)])
+    finest = integrals[-2 * FINEST :]
+    wrong = ~(errors <= rtol * jnp.sum(jnp.abs(finest)))
+    last_wrong = jnp.max(jnp.where(wrong, np.arange(len(errors), dtype=np.int32), -1))
+    parts = 2 ** jnp.minimum(last_wrong + 1, len(errors) - 1).astype(near.dtype)
+    return parts, (last_wrong < len(errors) - 1) & jnp.all(jnp.isfinite(finest))

@@ -23,7 +23,7 @@ from .._xla._neighbours import previous
 from ._lookup import View
 
 HISTORY_PANELS = 32
-"""Into how many parts a piece of the history is divided, by Gauss's rule with eight points each."""
+"""Into how many parts a piece of the history is divided at most, by Gauss's rule with eight points each."""
 
 
 def edge_links(
@@ -34,7 +34,10 @@ def edge_links(
     picked = view.of(edges)
     delays = jnp.stack([problem.lags[lag].delay for lag in edges]).astype(times.dtype)
     found = jax.vmap(lambda t: picked.find(t - delays, guesses[np.array(edges)], problem))(times)
-    return jnp.zeros((len(times), len(problem.lags)), jnp.int32).at[:, np.array(edges)].set(found)
+    unknown = jnp.zeros(len(times), jnp.int32)
+    # (Column by column: a scatter would keep the loop from being one kernel.)
+    columns = [found[:, edges.index(lag)] if lag in edges else unknown for lag in range(len(problem.lags))]
+    return jnp.stack(columns, axis=1)
 
 
 def row_sums(
@@ -119,27 +122,34 @@ def _history_share(problem: Problem, t, links: Int[Array, " n"], pieces, start) 
         a = jnp.where(counts, a, b)
         # (What does not count is nothing times a value, which must be a number.)
         limits = (jnp.where(counts, starts, -jnp.inf), jnp.where(counts, known, problem.t0))
-        return jnp.sum(jax.vmap(lambda *piece: _panels(one, problem, t, piece, panels))(a, b, *limits), axis=0)
+        # (In turn: each has as many parts as it needs.)
+        return jnp.sum(lax.map(lambda piece: _panels(one, problem, t, piece, panels), (a, b, *limits)), axis=0)
 
     return jnp.concatenate([sum(stretch(one, *window) for window in one.windows) for one in problem.sums.parts])
 
 
-def _panels(one: Sum, problem: Problem, t, piece, panels: int) -> Inexact[Array, " size"]:
-    """The integral over [a, b] of a piece of the history."""
+def _panels(one: Sum, problem: Problem, t, piece, most: int) -> Inexact[Array, " size"]:
+    """The integral over [a, b] of a piece of the history, in as many parts as it needs, `most` at most."""
     a, b, lower, upper = piece
     low, high = lax.stop_gradient((-previous(-lower), previous(upper)))
+    needed = lax.stop_gradient(jnp.clip(jnp.ceil((b - a) / problem.sums.longest_part), 1, most))
 
     def states(times):
         # (Rounding may put a point on a jump.)
         kept = times + lax.stop_gradient(jnp.clip(times, low, high) - times)
         return jax.vmap(problem.state)(problem.initial_function(kept))
 
-    def panel(total, share):
-        ends = (a + (b - a) * share, a + (b - a) * (share + 1 / panels))
-        return total + one.over(t, ends, states, problem.args, np.polynomial.legendre.leggauss(8), problem.y0.dtype), None
+    def part(number):
+        at = jnp.minimum(number, needed - 1)
+        ends = (a + (b - a) * at / needed, a + (b - a) * (at + 1) / needed)
+        share = one.over(t, ends, states, problem.args, np.polynomial.legendre.leggauss(8), problem.y0.dtype)
+        return jnp.where(number < needed, share, jnp.zeros_like(share))
 
-    shares = jnp.arange(panels).astype(t.dtype) / panels
-    return lax.scan(jax.checkpoint(panel), jnp.zeros(one.size, problem.y0.dtype), shares)[0]
+    def add(total, number):
+        return total + lax.cond(unvmap_any(number < needed), part, lambda _: jnp.zeros_like(total), number), None
+
+    numbers = jnp.arange(most).astype(t.dtype)
+    return lax.scan(jax.checkpoint(add), jnp.zeros(one.size, problem.y0.dtype), numbers)[0]
 
 
 def pull_rows(problem_of: Callable, variables: Any, rows, number, times_of: Callable, ends, links, order: int, bars):
@@ -167,8 +177,8 @@ def pull_rows(problem_of: Callable, variables: Any, rows, number, times_of: Call
         )
         rows_bar = write(rows_bar, at, read(rows_bar, at) + row_bar)
         following = jnp.minimum(at + 1, rows.shape[0] - 1)
-        start_bar = jnp.zeros_like(row).at[0].set(jnp.where(is_last, 0, end_bar).astype(row.dtype))
-        rows_bar = write(rows_bar, following, read(rows_bar, following) + start_bar)
+        _, to_start = jax.vjp(row_start, row)
+        rows_bar = write(rows_bar, following, read(rows_bar, following) + to_start(jnp.where(is_last, 0, end_bar))[0])
         ends_bar = (ends_bar[0] + more_ends[0] + jnp.where(is_last, end_bar, 0), ends_bar[1] + more_ends[1])
         return rows_bar, ends_bar, jax.tree.map(jnp.add, variables_bar, more)
 
