@@ -9,11 +9,13 @@ import pytest
 from lagrax.series import Mechanism, Parameter, _identify, _mechanism_fit, _search, fit_series
 from lagrax.series._baselines import Autoregression, SeasonalNaive, fit_autoregression
 from lagrax.series._identify import aliases, verdict
+from lagrax.series._mechanisms import named
 from lagrax.series._period import dominant_period
 from lagrax.series._record import Record, filled
 from lagrax.series._result import Profile
 from lagrax.series._rolling import Rolled, residual_quantiles, score, truth_of
 from lagrax.series._transforms import Transform, chosen
+from lagrax.series._windows import cut, origins
 
 T = np.arange(60.0)
 SINE = 2 + np.sin(2 * np.pi * T / 12)
@@ -129,6 +131,42 @@ def test_the_period_of_a_cycle_that_is_no_sine():
     wave = np.exp(3 * np.sin(2 * np.pi * np.arange(300) / 19.3)) + np.random.default_rng(0).normal(0, 1, 300)
     assert dominant_period(wave[:, None]) == pytest.approx(19.3, rel=0.02)
     assert dominant_period(np.arange(50.0)[:, None] ** 2 + 1e-3 * T[:50, None]) is None
+
+
+def test_no_window_sees_a_gap_longer_than_itself():
+    """Splines go across gaps; a window behind one, or before it, would be fitted to what nobody observed."""
+    t = np.concatenate([np.arange(40.0), 60 + np.arange(40.0)])  # irregular within, too
+    t[10:30] += 0.4 * np.sin(np.arange(20))
+    u = np.sin(t)[:, None]
+    missing = u.copy()
+    missing[60:72] = np.nan
+    for seen, torn in ((u, [(39.0, 60.0)]), (missing, [(39.0, 60.0), (79.0, 92.0)])):
+        at = origins(Record(t, seen, u, None, len(t)), past=16, length=6, stride=1, longest=10.0)
+        assert len(at) > 10
+        for begin, end in torn:
+            assert not any(t[i + 5] > begin and t[i] - 10.0 < end for i in at)
+
+
+def test_steps_are_enough_for_windows_that_last_longer_than_those_of_the_first_series():
+    def samples(step):
+        t = step * np.arange(80)
+        u = np.sin(t)[:, None]
+        return Record(t, u, u, None, 60)
+
+    ranges = _mechanism_fit.Ranges(np.array([[0.2, 2.0]]), (0.2, 4.0), 2 * np.pi)
+    search, *_ = _mechanism_fit._search(
+        named("hutchinson", 1), [samples(0.2), samples(1.0)], chosen("none", np.ones(3)), ranges
+    )
+    equation = search.equation
+    assert equation.max_steps >= 4 * float(search.windows.t[:, -1].max()) / float(equation.step)
+
+
+def test_forecasts_do_not_know_inputs_ahead_of_their_origin():
+    t = np.arange(60.0)
+    given = Record(t, np.sin(t)[:, None], np.sin(t)[:, None], np.cos(t)[:, None], 45)
+    known = _mechanism_fit._with_inputs_known(cut(given, np.array([20, 40]), 8, 6), 8)
+    assert np.allclose(known.inputs[:, :8, 0], np.cos(np.array([[20], [40]]) + np.arange(-7, 1)))
+    assert np.allclose(known.inputs[:, 8:, 0], np.cos([[20], [40]]))
 
 
 def test_an_autoregression_finds_its_coefficients():

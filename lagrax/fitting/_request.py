@@ -48,7 +48,7 @@ class Request:
         return table, select(table, self.choice)
 
     def to_json(self) -> dict[str, Any]:
-        return {**dataclasses.asdict(self), "data": str(Path(self.data).absolute())}
+        return {**dataclasses.asdict(self), "data": str(Path(self.data).absolute()), "model": _placed(self.model)}
 
 
 def from_json(saved: Mapping[str, Any], file: Path) -> Request:
@@ -71,6 +71,8 @@ def check_same(saved: Request, given: Request) -> None:
         old, new, default = (getattr(request, field.name) for request in (saved, given, blank))
         if field.name == "data":
             new = str(Path(new).absolute()) if new else ""
+        if field.name == "model":
+            old, new = _placed(old), _placed(new)
         if field.name == "choice":
             clashes = [
                 (part.name, getattr(old, part.name), getattr(new, part.name))
@@ -84,6 +86,11 @@ def check_same(saved: Request, given: Request) -> None:
                 f"the fit to be resumed has {name.replace('_', '-')} = {_said(was)}, not {_said(now)}: leave it out, "
                 "or start anew without --resume"
             )
+
+
+def _placed(model: str | None) -> str | None:
+    """A model in a file, with the whole path: a run is read again from other folders."""
+    return str(Path(model).absolute()) if model is not None and ".py" in model else model
 
 
 def _said(value: Any) -> str:

@@ -203,10 +203,11 @@ def _records(samples: Samples, transform: Transform, holdout: float) -> list[Rec
 
 
 def _period_of(records: list[Record]) -> float | None:
-    """Of the longest training part, in samples of its usual step."""
+    """Of the longest training part, in samples of the first series' usual step."""
     record = max(records, key=lambda record: record.train).training()
     even = np.arange(record.t[0], record.t[-1], record.step)
-    return dominant_period(np.stack([np.interp(even, record.t, column) for column in record.u.T], axis=1))
+    found = dominant_period(np.stack([np.interp(even, record.t, column) for column in record.u.T], axis=1))
+    return None if found is None else found * record.step / records[0].step
 
 
 def _horizon_of(horizon: int | None, records: list[Record], period: float | None) -> int:

@@ -35,10 +35,17 @@ class MechanismModel(AbstractRoll):
 
     def ahead(self, record: Record, origins: np.ndarray, horizon: int) -> np.ndarray:
         with jax.enable_x64(True):
-            windows = cut(record.extended(horizon), origins, self.past, horizon + 1)
+            windows = _with_inputs_known(cut(record.extended(horizon), origins, self.past, horizon + 1), self.past)
             steps = math.ceil(float(jnp.max(windows.t[:, -1])) / float(self.equation.step))
             equation = dataclasses.replace(self.equation, max_steps=64 * math.ceil((1.5 * steps + 32) / 64))
             return record.inside(np.asarray(_roll(equation, jnp.asarray(self.values), windows)))
+
+
+def _with_inputs_known(windows: Windows, past: int) -> Windows:
+    """Inputs stay at their last value, since nobody knows them ahead of an origin; else scores would be those of a forecast
+    that cannot be made."""
+    rows = np.minimum(np.arange(windows.inputs.shape[1]), past - 1)
+    return eqx.tree_at(lambda w: w.inputs, windows, windows.inputs[:, rows])
 
 
 @eqx.filter_jit
@@ -169,10 +176,13 @@ def _located(search: Search, rows: np.ndarray, ranges: Ranges, weights, count: i
     """The fits of the training part, and of the whole record with steps that are short enough for them."""
     allowed, stages = (ranges.allowed[:, 0], ranges.allowed[:, 1]), told.stages
 
-    def training() -> dict[str, Any]:
-        found = locate(search, count, rows, allowed, weights)
+    def solved(found: Fits) -> Fits:
         if not math.isfinite(found.cost[0]):
             raise ValueError(f"{told.kind} could not be solved from any start, expected one that can: give other params")
+        return found
+
+    def training() -> dict[str, Any]:
+        found = solved(locate(search, count, rows, allowed, weights))
         return vars(found) | {"step": float(_checked_steps(search, found).equation.step)}
 
     stages.tell("training", 0.0, "compiling, then fitting the training part")
@@ -181,7 +191,7 @@ def _located(search: Search, rows: np.ndarray, ranges: Ranges, weights, count: i
     finer = dataclasses.replace(search, equation=dataclasses.replace(search.equation, step=jnp.asarray(trained.step)))
     stages.tell("fitting", 0.25, "fitting the whole record")
     begin = np.concatenate([trained.values[:1], rows])
-    fitting = lambda: vars(locate(finer, count, begin, allowed, np.ones(len(weights)))) | {"step": trained.step}
+    fitting = lambda: vars(solved(locate(finer, count, begin, allowed, np.ones(len(weights))))) | {"step": trained.step}
     whole = Located(**stages.once("fitting", fitting))
     told.about(whole, (), STAGES[2:])
     return trained, whole
@@ -218,13 +228,15 @@ def _search(mechanism: Mechanism, records: list[Record], transform: Transform, r
     if weights.sum() < 6:
         raise ValueError(
             f"the record leaves {int(weights.sum())} windows with {past} samples of past, expected at least 6: lower the "
-            "upper delay bound, or give a longer record"
+            "upper delay bound, or give a longer record with fewer gaps"
         )
     parts = [cut(record, rows, past, length) for record, rows in zip(records, at, strict=True) if len(rows)]
     windows = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
     pieces = max(1, math.ceil(STEPS_PER_PERIOD / cycle))
+    # Samples may be further apart than usual, or than those of the first series. (Steps may be halved twice.)
+    samples = max(length, math.ceil(float(windows.t[:, -1].max()) / step) + 1)
     equation = Equation(
-        mechanism, transform, records[0].inputs is not None, jnp.asarray(step / pieces), 4 * length * pieces + 16
+        mechanism, transform, records[0].inputs is not None, jnp.asarray(step / pieces), 4 * samples * pieces + 16
     )
     training = np.concatenate([record.u[: record.train] for record in records])
     level = float(np.median(np.abs(transform.inverse(training)))) or 1.0

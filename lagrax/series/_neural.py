@@ -117,6 +117,9 @@ class Ensemble(AbstractRoll):
         more = self.more(longer)
         past = x[np.maximum(origins[:, None] + np.arange(1 - self.past, 1), 0)]
         ahead = more[origins[:, None] + np.arange(horizon + 1)]
+        if record.inputs is not None:  # which nobody knows ahead of an origin; the season everybody does
+            own = more.shape[1] - record.inputs.shape[1]
+            ahead[:, :, own:] = ahead[:, :1, own:]
         limits = [np.asarray(x, np.float32) for x in (self.low, self.high)]
         found = np.asarray(_roll(self.member, past, ahead, *limits), float)
         return found * self.sd + self.mean

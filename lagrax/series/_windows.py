@@ -41,12 +41,20 @@ class Windows(eqx.Module):
 def origins(record: Record, past: int, length: int, stride: int, longest: float) -> np.ndarray:
     """Where windows may start: an observed sample with `past` samples, and the time `longest`, before it.
 
-    The last window ends with the record.
+    The last window ends with the record. None sees a gap of more than four steps and a quarter of `longest`, in its past or
+    ahead: what a spline has in there was not observed. (Of samples at random times, one gap a tenth longer spoiled a fit.)
     """
     t, seen = record.t, ~np.isnan(record.seen).any(axis=1)
-    last = len(t) - length
-    found = np.arange(last, past - 2, -stride)[::-1]
-    return np.array([i for i in found if seen[i] and t[i] - t[i - past + 1] >= longest * (1 - 1e-9)], int)
+    known = t[~np.isnan(record.seen).all(axis=1)]
+    wide = np.diff(known) > max(4 * record.step, longest / 4) * (1 + 1e-9)
+    begins, ends = known[:-1][wide], known[1:][wide]
+
+    def whole(i: int) -> bool:
+        enough = t[i] - t[i - past + 1] >= longest * (1 - 1e-9)
+        return enough and not ((begins < t[i + length - 1]) & (ends > t[i] - longest)).any()
+
+    found = np.arange(len(t) - length, past - 2, -stride)[::-1]
+    return np.array([i for i in found if seen[i] and whole(i)], int)
 
 
 def cut(record: Record, at: np.ndarray, past: int, length: int) -> Windows:
