@@ -306,6 +306,9 @@ def test_killed_fits_leave_what_there_is_and_can_be_resumed(capsys, data, preten
         assert time.monotonic() < deadline and process.poll() is None, process.stderr.read()
         time.sleep(0.05)
     process.send_signal(number)
+    if number == signal.SIGTERM:  # twice in a row, as `timeout` does
+        time.sleep(0.05)
+        process.send_signal(number)
     _, error = process.communicate(timeout=30)
     assert process.returncode == code
     assert ("To go on: lagrax fit --resume out" in error) == (code == 130)

@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -36,8 +37,15 @@ def interruptible(message: str | Callable[[], str]) -> Iterator[None]:
         return
 
     def stop(*_: Any) -> None:
+        begun = time.monotonic()
+
+        def again(*_: Any) -> None:
+            # `timeout` and others signal a process and then its group: the same wish, said twice.
+            if time.monotonic() - begun > 1:
+                os._exit(130)
+
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: os._exit(130))
+            signal.signal(number, again)
         with suppress(Exception):
             sys.stdout.flush()
         say(message if isinstance(message, str) else last_words(message))

@@ -76,6 +76,8 @@ def assembled(plan: Plan, found: dict[str, Any], notes: list[str], settings: dic
         f"The forecast given is that of {_CALLED[best]}, which had the lowest error in the training part (MASE "
         f"{validation[best]:.3g})."
     )
+    if len(plan.samples.groups) > 1:
+        sentence += f" It goes on from the last of the series, {plan.samples.groups[-1][0]}."
     return SeriesFit(
         kind=found["kind"],
         delays=found["delays"],
