@@ -44,10 +44,11 @@ def _estimates(fit: SeriesFit, unit: str) -> str:
 
 def _estimate(found: Estimate, unit: str) -> Sequence[str]:
     """The cells of a row, as HTML."""
-    interval = "–" if found.low is None else f"{number(found.low)} to {number(found.high)}"
+    estimate, low, high = words.with_interval(found)
+    interval = "–" if found.low is None else f"{low} to {high}"
     badge = pages.badge(_BADGES.get(found.verdict, "open"), found.verdict) if found.verdict else ""
     aliases = ", ".join(f"{number(alias.value)} ({alias.kind})" for alias in found.aliases)
-    value = f"{number(found.estimate)} {unit}".strip()
+    value = f"{estimate} {unit}".strip()
     return escape(words.symbol(found.name)), escape(value), escape(interval), badge, escape(aliases)
 
 

@@ -1,5 +1,7 @@
 """What a fit found, in sentences: for the terminal and for the report."""
 
+import math
+
 from ..series import Estimate, Holdout, Score, SeriesFit
 
 METHODS = {"model": "the model", "naive": "the last value", "seasonal_naive": "the last season", "ar": "an autoregression"}
@@ -42,6 +44,17 @@ def number(value: float | None) -> str:
     if size and not 1e-3 <= size < 1e6:
         return f"{value:.2e}"
     return f"{value:.0f}" if size >= 1000 else f"{value:.3g}"
+
+
+def with_interval(estimate: Estimate) -> tuple[str, str, str]:
+    """An estimate and the ends of its interval, with more decimals than usual if they are close."""
+    values = (estimate.estimate, estimate.low, estimate.high)
+    known = estimate.low is not None and estimate.high is not None
+    width = estimate.high - estimate.low if known else math.nan  # type: ignore[operator]
+    if not 0 < width < 0.03 * abs(estimate.estimate) or not 1e-3 <= abs(estimate.estimate) < 1e6:
+        return number(values[0]), number(values[1]), number(values[2])
+    decimals = max(0, 1 - math.floor(math.log10(width)))
+    return f"{values[0]:.{decimals}f}", f"{values[1]:.{decimals}f}", f"{values[2]:.{decimals}f}"
 
 
 def symbol(name: str) -> str:
@@ -110,7 +123,8 @@ def interval(estimate: Estimate, neural: bool) -> str:
         return ""
     one_of_several = estimate.verdict == "predictive only" and estimate.aliases
     which = "members" if neural else "95 % if it is this one" if one_of_several else "95 %"
-    return f"{which}: {number(estimate.low)} to {number(estimate.high)}"
+    _, low, high = with_interval(estimate)
+    return f"{which}: {low} to {high}"
 
 
 def delays(fit: SeriesFit) -> list[str]:
@@ -126,7 +140,7 @@ def _delay(estimate: Estimate, unit: str, neural: bool) -> str:
         for kind in kinds
     ]
     aliases = f"; not to be confused with {' or '.join(also)}" if also else ""
-    value = f"{number(estimate.estimate)} {unit}".rstrip()
+    value = f"{with_interval(estimate)[0]} {unit}".rstrip()
     verdict = estimate.verdict or "so far"
     return f"{symbol(estimate.name)} = {value}{f' ({within})' if within else ''}, {verdict}{aliases}."
 
