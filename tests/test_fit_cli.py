@@ -296,13 +296,6 @@ command()
 """
 
 
-def test_intervals_have_digits_that_tell_their_ends_apart():
-    shown = lambda *values: _words.with_interval(Estimate("tau", *values))
-    assert shown(1.8055, 1.7998, 1.811) == ("1.806", "1.800", "1.811")
-    assert shown(13.95, 12.33, 15.6) == ("13.9", "12.3", "15.6")
-    assert shown(5.0, None, None) == ("5", "–", "–")
-
-
 @pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -signal.SIGKILL)])
 def test_killed_fits_leave_what_there_is_and_can_be_resumed(capsys, data, pretend, undrawn, number, code):
     path = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])

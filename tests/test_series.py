@@ -6,7 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lagrax.series import Mechanism, Parameter, _identify, _mechanism_fit, _search, fit_series
+from lagrax.fitting import _words
+from lagrax.series import Estimate, Mechanism, Parameter, _identify, _mechanism_fit, _search, fit_series
 from lagrax.series._baselines import Autoregression, SeasonalNaive, fit_autoregression
 from lagrax.series._identify import aliases, verdict
 from lagrax.series._mechanisms import named
@@ -133,7 +134,7 @@ def test_the_period_of_a_cycle_that_is_no_sine():
     assert dominant_period(np.arange(50.0)[:, None] ** 2 + 1e-3 * T[:50, None]) is None
 
 
-def test_no_window_sees_a_gap_longer_than_itself():
+def test_no_window_sees_a_long_gap():
     """Splines go across gaps; a window behind one, or before it, would be fitted to what nobody observed."""
     t = np.concatenate([np.arange(40.0), 60 + np.arange(40.0)])  # irregular within, too
     t[10:30] += 0.4 * np.sin(np.arange(20))
@@ -167,6 +168,13 @@ def test_forecasts_do_not_know_inputs_ahead_of_their_origin():
     known = _mechanism_fit._with_inputs_known(cut(given, np.array([20, 40]), 8, 6), 8)
     assert np.allclose(known.inputs[:, :8, 0], np.cos(np.array([[20], [40]]) + np.arange(-7, 1)))
     assert np.allclose(known.inputs[:, 8:, 0], np.cos([[20], [40]]))
+
+
+def test_intervals_have_digits_that_tell_their_ends_apart():
+    shown = lambda *values: _words.with_interval(Estimate("tau", *values))
+    assert shown(1.8055, 1.7998, 1.811) == ("1.806", "1.800", "1.811")
+    assert shown(13.95, 12.33, 15.6) == ("13.9", "12.3", "15.6")
+    assert shown(5.0, None, None) == ("5", "–", "–")
 
 
 def test_an_autoregression_finds_its_coefficients():

@@ -48,13 +48,11 @@ def number(value: float | None) -> str:
 
 def with_interval(estimate: Estimate) -> tuple[str, str, str]:
     """An estimate and the ends of its interval, with more decimals than usual if they are close."""
-    values = (estimate.estimate, estimate.low, estimate.high)
-    known = estimate.low is not None and estimate.high is not None
-    width = estimate.high - estimate.low if known else math.nan  # type: ignore[operator]
-    if not 0 < width < 0.03 * abs(estimate.estimate) or not 1e-3 <= abs(estimate.estimate) < 1e6:
-        return number(values[0]), number(values[1]), number(values[2])
-    decimals = max(0, 1 - math.floor(math.log10(width)))
-    return f"{values[0]:.{decimals}f}", f"{values[1]:.{decimals}f}", f"{values[2]:.{decimals}f}"
+    value, low, high = estimate.estimate, estimate.low, estimate.high
+    if low is None or high is None or not 0 < high - low < 0.03 * abs(value) or not 1e-3 <= abs(value) < 1e6:
+        return number(value), number(low), number(high)
+    decimals = max(0, 1 - math.floor(math.log10(high - low)))
+    return f"{value:.{decimals}f}", f"{low:.{decimals}f}", f"{high:.{decimals}f}"
 
 
 def symbol(name: str) -> str:
