@@ -342,8 +342,8 @@ def population(count):
 def test_a_delay_from_a_table_to_the_report(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     days = np.datetime64("2021-03-01") + np.arange(120)
-    rows = [f"{day};{n:.2f}".replace(".", ",") for day, n in zip(days, population(120), strict=True)]
-    (tmp_path / "flies.csv").write_text("date;count\n" + "\n".join(rows))
+    rows_of_days = [f"{day};{n:.2f}".replace(".", ",") for day, n in zip(days, population(120), strict=True)]
+    (tmp_path / "flies.csv").write_text("date;count\n" + "\n".join(rows_of_days))
     own = (
         "params = {'r': (0.5, 0, 5), 'K': (50, 0, 1000)}\ndef field(t, y, z, p):\n    return p['r'] * y * (1 - z / p['K'])\n"
     )
@@ -361,11 +361,14 @@ def test_a_delay_from_a_table_to_the_report(capsys, tmp_path, monkeypatch):
     assert found["settings"]["horizon"] == 12
 
     code, text, _ = run(capsys, "forecast", "out", "--horizon", "30")
-    assert code == 0
+    assert code == 0 and text.startswith(("By the model, 30 samples ahead.", "By an autoregression, 30 samples ahead."))
     rows = list(csv.DictReader((tmp_path / "out" / "forecast-30.csv").read_text().splitlines()))
     assert len(rows) == 30 and rows[0]["date"] == "2021-06-29" and (tmp_path / "out" / "forecast-30.png").exists()
     first = list(csv.DictReader((tmp_path / "out" / "forecast.csv").read_text().splitlines()))
     assert float(rows[11]["count_0.5"]) == pytest.approx(float(first[11]["count_0.5"]), rel=1e-3)
+    (tmp_path / "flies.csv").write_text("date;count\n" + "\n".join(rows_of_days[:-1]))
+    code, _, error = run(capsys, "forecast", "out", "--horizon", "30")
+    assert code == 1 and "flies.csv has changed since the fit in out was started: fit it again" in error
 
 
 def test_too_short_for_a_network(capsys, data):

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from lagrax.fitting import _words
-from lagrax.series import Estimate, Mechanism, Parameter, _identify, _mechanism_fit, _search, fit_series
+from lagrax.series import MECHANISMS, Estimate, Mechanism, Parameter, _identify, _mechanism_fit, _search, fit_series
 from lagrax.series._baselines import Autoregression, SeasonalNaive, fit_autoregression
+from lagrax.series._fit import _uneven
 from lagrax.series._identify import aliases, verdict
 from lagrax.series._mechanisms import named
 from lagrax.series._period import dominant_period
@@ -132,6 +133,16 @@ def test_the_period_of_a_cycle_that_is_no_sine():
     wave = np.exp(3 * np.sin(2 * np.pi * np.arange(300) / 19.3)) + np.random.default_rng(0).normal(0, 1, 300)
     assert dominant_period(wave[:, None]) == pytest.approx(19.3, rel=0.02)
     assert dominant_period(np.arange(50.0)[:, None] ** 2 + 1e-3 * T[:50, None]) is None
+
+
+def test_uneven_times_are_said():
+    t = np.arange(60.0)
+    record = lambda t: Record(t, np.zeros((len(t), 1)), np.zeros((len(t), 1)), None, 45)
+    assert _uneven([record(t), record(30.4 * t)], None) == [] == _uneven([record(t + 0.1 * np.sin(t))], None)
+    (note,) = _uneven([record(t), record(np.delete(t, 20))], None)
+    assert "steps of 1 to 2 times the usual one): the neural model and the baselines count in samples" in note
+    (note,) = _uneven([record(np.delete(t, 20))], MECHANISMS["nicholson"])
+    assert ": the baselines count" in note
 
 
 def test_no_window_sees_a_long_gap():

@@ -32,8 +32,8 @@ def run(given: argparse.Namespace) -> int:
         raise UserError(f"{folder} is not a folder, expected that of a finished fit, such as runs/fit/…")
     from ..fitting import _forecast
 
-    table, figure = _forecast.write(folder, given.horizon, given.method, given.to)
-    print(f"Forecast: {table}\nFigure:   {figure}")
+    whose, table, figure = _forecast.write(folder, given.horizon, given.method, given.to)
+    print(f"By {whose}, {given.horizon} sample{'s' * (given.horizon != 1)} ahead.\nForecast: {table}\nFigure:   {figure}")
     return 0
 
 

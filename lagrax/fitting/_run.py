@@ -53,13 +53,19 @@ def reopen(folder: Path, given: Request) -> Run:
     """What was interrupted in `folder`, with the settings found there and the same data."""
     request = _folder.request_of(folder)
     check_same(request, given)
+    table, selection = load_same(folder, request, "start anew without --resume")
+    return Run(folder, request, table, selection, _arguments(request, selection))
+
+
+def load_same(folder: Path, request: Request, remedy: str) -> tuple[Table, Selection]:
+    """The data of a fit that was begun in `folder`; raises, with what to do, if they or the user's model have changed."""
     table, selection = request.load()
     seen = read_json(folder / CONFIG)["data"]
     own = (request.model, seen.get("model_checksum"), _model_file.checksum(request.model))
     for file, before, now in ((table.path, seen["file_checksum"], table.checksum), own):
         if before != now:
-            raise UserError(f"{file} has changed since the fit in {folder} was started: start anew without --resume")
-    return Run(folder, request, table, selection, _arguments(request, selection))
+            raise UserError(f"{file} has changed since the fit in {folder} was started: {remedy}")
+    return table, selection
 
 
 def complete(run: Run, shown: bool = True) -> SeriesFit:

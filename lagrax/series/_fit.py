@@ -18,6 +18,9 @@ from ._samples import samples_of
 from ._stages import Stages, asked
 from ._transforms import Transform, chosen
 
+_NEARLY = 0.25
+"""Times are called evenly spaced where no step differs by more than this share from the usual one."""
+
 Progress = Callable[[str, float | None, str], None]
 
 
@@ -82,6 +85,7 @@ def fit_series(
     period = _period_of(records)
     horizon = _horizon_of(horizon, records, period)
     plan = Plan(samples, records, way, period, horizon, season)
+    notes += _uneven(records, mechanism)
     settings = {
         "model": "neural" if mechanism is None else mechanism.name, "transform": way.name, "season": season,
         "horizon": horizon, "holdout": holdout, "seeds": seeds, "minutes": minutes, "params": params,
@@ -200,6 +204,16 @@ def _records(samples: Samples, transform: Transform, holdout: float) -> list[Rec
         inputs = None if samples.inputs is None else filled(t, samples.inputs[a:b])
         found.append(Record(t, seen, filled(t, seen), inputs, _train(b - a, holdout)))
     return found
+
+
+def _uneven(records: list[Record], mechanism: Mechanism | None) -> list[str]:
+    """A note if samples are not evenly spaced: all but mechanisms count in samples."""
+    steps = np.concatenate([np.diff(record.t) / record.step for record in records])
+    if np.abs(steps - 1).max() <= _NEARLY:
+        return []
+    who = "the baselines count" if mechanism is not None else "the neural model and the baselines count"
+    span = f"steps of {steps.min():.2g} to {steps.max():.2g} times the usual one"
+    return [f"The times are not evenly spaced ({span}): {who} in samples."]
 
 
 def _period_of(records: list[Record]) -> float | None:
