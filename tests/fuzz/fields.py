@@ -19,6 +19,9 @@ WIDE_SOLVERS = {
 }  # fmt: skip
 CONTROLLERS = {"I": 3, "PI": 2, "PID": 2, "bounded": 1, "cautious": 1}
 LAGS = {"constant": 20, "of time": 0.5, "of the state": 0.5, "with a minimum": 0.5, "overlapping": 0.5}
+KINDS = 5000
+"""From this seed on, the first delay is of the derivative, an integral over the steps, or one with equations of its own."""
+KINDS_OF_LAG = {"of the derivative": 3, "summed": 4, "uniform": 1, "gamma": 1, "of a moving derivative": 1, "overlapping": 1}
 WIDE_HISTORIES = {"constant": 3, "function": 3, "closure": 1.5, "lookup": 1, "switched": 1.5, "solution": 0.7}
 WIDE_EVENTS = {"": 5, "bool": 1, "crossing": 1, "located": 1}
 OUTPUTS = {"t1": 4, "ts": 4, "steps": 2, "dense": 2, "t0 and t1": 1, "a function": 1}
@@ -175,7 +178,7 @@ def _widened(rng: np.random.Generator, case: Case) -> Case:
         delays=delays,
         jumps=jumps,
         keep_stages=chance(0.2),
-        lag=_weighted(rng, LAGS),
+        lag=_weighted(rng, KINDS_OF_LAG if case.seed >= KINDS else LAGS),
     )
 
 

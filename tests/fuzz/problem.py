@@ -136,6 +136,11 @@ class Problem:
             "of the state": lambda t, y, args: (first * (1 + 0.3 * jnp.tanh(self.vector(y)[0]))).astype(t.dtype),
             "with a minimum": lx.Lag(of_time, minimum=0.09),
             "overlapping": lx.Lag(first, overlap=True),
+            "of the derivative": lx.Derivative(first),
+            "of a moving derivative": lx.Derivative(of_time),
+            "summed": lx.Integral(0.1 * first, first, lambda s: jnp.exp(-s / first)),
+            "uniform": lx.Integral(0.0, first),
+            "gamma": lx.Integral(0.0, jnp.inf, lx.Gamma(2, 1 / first)),
         }
         return (kinds[self.case.lag], *delays[1:])
 
