@@ -2,7 +2,7 @@
 
     python -m examples.epidemic
 
-New infections are i = β S I per day. Who is infected becomes infectious a time L later, and stays it for a time D,
+New infections are i = β S I per day. Who is infected becomes infectious a time L later, and stays so for a time D,
 
     S' = −i,        I' = i(t − L) − i(t − L − D),
 

@@ -5,7 +5,7 @@ import re
 
 from math_core import LatexToMathML
 
-FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
+FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>([,.;:)]*)', re.DOTALL)
 # A prime has the height of a superscript by itself; as one it would be raised twice, and too small to see.
 PRIME = re.compile(r"<msup>(<mi[^>]*>[^<]*</mi>)<mo>([′″‴])</mo></msup>")
 PRIME_AND_INDEX = re.compile(r"<msubsup>(<mi[^>]*>[^<]*</mi>)((?:(?!</?msubsup>|<mo>[′″‴]).)*)<mo>([′″‴])</mo></msubsup>")
@@ -25,4 +25,6 @@ def _drawn(found: re.Match) -> str:
     formula = CONVERTER.convert_with_local_state(html.unescape(found[2]).strip(), displaystyle=on_its_own)
     formula = PRIME.sub(r'<mrow>\1<mo lspace="0" rspace="0">\2</mo></mrow>', formula)
     formula = PRIME_AND_INDEX.sub(r'<mrow><msub>\1\2</msub><mo lspace="0" rspace="0">\3</mo></mrow>', formula)
-    return f'<div class="formula">{formula}</div>' if on_its_own else formula
+    if on_its_own:
+        return f'<div class="formula">{formula}</div>{found[3]}'
+    return f'<span class="whole">{formula}{found[3]}</span>' if found[3] else formula  # no line begins with a comma
