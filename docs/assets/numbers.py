@@ -9,5 +9,7 @@ POWER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?e-\d+")
 
 def on_page_content(content: str, **_) -> str:
     texts = ELSEWHERE.split(content)
-    texts[::2] = [POWER.sub(r'<span class="whole">\g<0></span>', UNIT.sub("\N{NO-BREAK SPACE}", text)) for text in texts[::2]]
+    texts[::2] = [
+        POWER.sub(r'<span class="whole">\g<0></span>', UNIT.sub("\N{NO-BREAK SPACE}", text)) for text in texts[::2]
+    ]
     return "".join(texts)
