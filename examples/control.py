@@ -113,7 +113,7 @@ def draw(path, ts, curves):
         middle.plot(found.real, found.imag, "o", color=colour, ms=5, label=label, alpha=0.8)
     middle.axvline(0, color=GREY, lw=0.8)
     middle.set(title="Roots", xlabel="real part [1/s]", ylabel="imaginary part [1/s]", xlim=(-45, 8), ylim=(-140, 140))
-    middle.legend(loc="upper right")
+    middle.legend(loc="center", bbox_to_anchor=(0.66, 0.28))
     for curve, colour in zip(curves, (ORANGE, BLUE), strict=True):
         right.plot(ts, np.degrees(curve), color=colour, lw=2)
     right.axvspan(0, REACTION, color=GREEN, alpha=0.2, lw=0)
