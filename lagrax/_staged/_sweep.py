@@ -106,11 +106,22 @@ def _converge(inputs, guess, scale, setup: Setup) -> Sweep:
         sweep, change = carry
         return ~sweep.converged & (sweep.count < most) & (change >= 0)
 
-    zeros = lambda tree: jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), tree)
-    first = zeros(eqx.filter_eval_shape(sweep_once, setup, inputs, guess))
-    first = eqx.tree_at(lambda s: s.row, first, guess)
-    sweep, _ = lax.while_loop(unsettled, again, (first, jnp.full((), jnp.inf, scale.dtype)))
-    return sweep
+    start = (_no_sweep(inputs[0], guess, setup), jnp.full((), jnp.inf, scale.dtype))
+    return lax.while_loop(unsettled, again, start)[0]
+
+
+def _no_sweep(problem: Problem, guess: Inexact[Array, " row"], setup: Setup) -> Sweep:
+    """What is known before the first sweep."""
+    method, nothing = setup.method, jnp.zeros(problem.y0.shape, problem.y0.dtype)
+    return Sweep(
+        row=guess,
+        y_end=nothing,
+        error=None if method.b_error is None else nothing,
+        slope_end=nothing,
+        links=jnp.zeros((len(method.c), len(problem.lags)), jnp.int32),
+        count=jnp.zeros((), jnp.int32),
+        converged=jnp.array(False),
+    )
 
 
 def _most_sweeps(problem: Problem, setup: Setup) -> tuple[int, int]:

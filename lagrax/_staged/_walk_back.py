@@ -180,7 +180,8 @@ def _transposed_step(i, note: Note, trajectory: Trajectory, variables, constants
     if problem.sums is not None:
         seen_from, links = _node_times(setup, ends), _node_links(setup, note)
         sums = row_sums(problem, past.rows, i, ends[0], seen_from, links, setup.method.order)
-    _, transpose = jax.vjp(step, ends, y, row, past.read(note.links), variables, sums)
+    rows = past.read(note.links)
+    _, transpose = jax.vjp(step, ends, y, row, rows, variables, sums)
 
     def again(carry):
         k, v, *_ = carry
@@ -194,8 +195,7 @@ def _transposed_step(i, note: Note, trajectory: Trajectory, variables, constants
         pulled = (times_bar, y_bar, rows_bar, variables_bar, sums_bar)
         return k + 1, new, settled, jax.tree.map(lambda x: x * lost.astype(x.dtype), pulled)
 
-    nothing = eqx.filter_eval_shape(lambda: again((jnp.int32(0), row_bar, jnp.array(False), None)))[-1]
-    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), nothing)
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), (ends, y, rows, variables, sums))
     start = (jnp.int32(0), row_bar, jnp.array(False), zeros)
     *_, pulled = lax.while_loop(lambda carry: ~carry[2], again, start)
     return pulled, jnp.int32(setup.method.stages)

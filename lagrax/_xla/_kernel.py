@@ -15,6 +15,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jaxlib
+import numpy as np
 from jax import lax
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Primitive, jaxpr_as_fun
 from jax.interpreters import ad, batching, mlir
@@ -53,7 +54,7 @@ _CONTROL = "checkpoint closed_call cond custom_jvp_call custom_vjp_call jit pjit
 _PLAIN = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float32 float64 complex64 complex128"
 _WHOLE = frozenset(f"{_ELEMENTWISE} {_REARRANGING} {_REDUCING} nonbatchable unvmap_all unvmap_any unvmap_max".split())
 _NESTED = frozenset(_CONTROL.split())
-_DTYPES = frozenset(_PLAIN.split())
+_DTYPES = frozenset(map(np.dtype, _PLAIN.split()))
 
 
 def in_one_kernel(function: Callable, *args: Any) -> Any:
@@ -62,7 +63,7 @@ def in_one_kernel(function: Callable, *args: Any) -> Any:
         return function(*args)
     closed, shapes, static = eqx.filter_make_jaxpr(function)(*args)
     inputs = jax.tree.leaves(eqx.filter(args, eqx.is_array))
-    outputs = _call(closed, *inputs) if _is_small(closed.jaxpr) else jaxpr_as_fun(closed)(*inputs)
+    outputs = _call(closed, *inputs) if _is_small(closed.jaxpr, set()) else jaxpr_as_fun(closed)(*inputs)
     return eqx.combine(jax.tree.unflatten(jax.tree.structure(shapes), outputs), static)
 
 
@@ -193,18 +194,23 @@ mlir.register_lowering(_kernel_p, _lower)
 mlir.register_lowering(_kernel_p, _lower_for_cpu, platform="cpu")
 
 
-def _is_small(jaxpr: Jaxpr) -> bool:
-    """Whether everything computed in here is small, and of a kind that can be part of a kernel."""
-    return all(_eqn_is_small(eqn) for eqn in jaxpr.eqns)
+def _is_small(jaxpr: Jaxpr, known: set[int]) -> bool:
+    """Whether everything computed in here is small, and of a kind that can be part of a kernel.
+
+    `known` are the identities of those looked at before: a function like `jnp.where` is one, called at a hundred places.
+    """
+    if id(jaxpr) in known:
+        return True
+    known.add(id(jaxpr))
+    return all(_eqn_is_small(eqn, known) for eqn in jaxpr.eqns)
 
 
-def _eqn_is_small(eqn: JaxprEqn) -> bool:
-    if not all(str(getattr(var.aval, "dtype", None)) in _DTYPES for var in eqn.outvars):
+def _eqn_is_small(eqn: JaxprEqn, known: set[int]) -> bool:
+    if not all(getattr(var.aval, "dtype", None) in _DTYPES for var in eqn.outvars):
         return False
     name, sizes = eqn.primitive.name, [math.prod(_shape(var)) for var in (*eqn.invars, *eqn.outvars)]
     if name in _NESTED:
-        inner = [x for x in jax.tree.leaves(list(eqn.params.values())) if isinstance(x, Jaxpr | ClosedJaxpr)]
-        return all(_is_small(x.jaxpr if isinstance(x, ClosedJaxpr) else x) for x in inner)
+        return all(_is_small(inner, known) for inner in _inside(eqn))
     if name in ("dynamic_slice", "gather", "slice"):
         return sizes[-1] <= SMALL
     if name == "dynamic_update_slice":
@@ -214,6 +220,12 @@ def _eqn_is_small(eqn: JaxprEqn) -> bool:
     if name == "dot_general":
         return max(sizes) <= SMALL and _is_matrix_times_vector(eqn)
     return name in _WHOLE and max(sizes) <= SMALL
+
+
+def _inside(eqn: JaxprEqn) -> list[Jaxpr]:
+    """What `eqn` calls: a parameter of it, or several in a tuple."""
+    given = [x for value in eqn.params.values() for x in (value if isinstance(value, tuple) else (value,))]
+    return [x.jaxpr if isinstance(x, ClosedJaxpr) else x for x in given if isinstance(x, (Jaxpr, ClosedJaxpr))]
 
 
 def _is_matrix_times_vector(eqn: JaxprEqn) -> bool:
