@@ -66,7 +66,7 @@ def enumerate_kinks(delays, jumps, order, may_jump):
 delay = st.floats(0.3, 2.0).map(lambda x: round(x, 3))
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=12, deadline=None, derandomize=True)
 @given(
     delays=st.lists(delay, min_size=2, max_size=2),
     jump=st.floats(-1.5, 2.5).map(lambda x: round(x, 3)),

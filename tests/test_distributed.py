@@ -38,7 +38,7 @@ def test_a_uniform_kernel(kernel, solver):
     """In both ways it is computed; ∂y(20)/∂upper is known too."""
     tolerance = {"root_finder": dfx.VeryChord(rtol=1e-11, atol=1e-11)} if isinstance(solver, dfx.Kvaerno5) else {}
     solver = type(solver)(**tolerance)
-    value, slope = jax.value_and_grad(lambda upper: cosine(upper, 20.0, kernel, solver=solver).ys[0])(np.pi)
+    value, slope = jax.jit(jax.value_and_grad(lambda upper: cosine(upper, 20.0, kernel, solver=solver).ys[0]))(np.pi)
     assert abs(value - np.cos(20.0)) < 1e-7
     assert abs(slope - 3.6650077) < 1e-6
 
@@ -156,6 +156,7 @@ def windowed(p, tolerance=1e-9, **options):
 PARAMETERS = jnp.array([0.1, 1.9, 0.8, 1.2, 0.6])
 
 
+@pytest.mark.slow
 def test_gradients_in_bounds_and_kernel():
     def loss(p, tolerance=1e-9, **options):
         ys = windowed(p, tolerance, saveat=dfx.SaveAt(ts=jnp.array([1.5, 4.0])), **options).ys
@@ -203,7 +204,10 @@ def test_lanes_precision_and_output():
     assert np.allclose([solution.evaluate(1.0), solution.derivative(1.0)], [np.cos(1.0), -np.sin(1.0)], atol=1e-6)
 
 
-@pytest.mark.parametrize("kernel", [lx.Uniform(), lambda s: jnp.ones_like(s)], ids=["chain", "sum"])
+@pytest.mark.parametrize(
+    "kernel",
+    [pytest.param(lx.Uniform(), id="chain"), pytest.param(lambda s: jnp.ones_like(s), id="sum", marks=pytest.mark.slow)],
+)
 def test_a_solution_is_continued(kernel):
     first = cosine(np.pi, 5.0, kernel, saveat=dfx.SaveAt(dense=True))
     second = solve(half, lx.Integral(0.0, np.pi, kernel), (5.0, 9.0), first)
@@ -221,7 +225,7 @@ def test_jumps_of_the_history_and_of_the_state(kernel):
     # I(t) = ∫_0^t y + (½ - t), so y'' = -y/2 + ½.
     omega, t = np.sqrt(0.5), 0.4
     exact = 1 + np.cos(omega * t) - 0.25 / omega * np.sin(omega * t)
-    value, slope = jax.value_and_grad(end)(-0.5, t)
+    value, slope = jax.jit(jax.value_and_grad(end))(-0.5, t)
     assert abs(value - exact) < 1e-8
     # The integral at 0 is 1 + jump, so y'(0) = -(1 + jump)/2.
     assert abs(slope + 0.5 / omega * np.sin(omega * t)) < 1e-7

@@ -12,6 +12,8 @@ ROOT = pathlib.Path(__file__).parent.parent
 PAGES = [*sorted(ROOT.glob("docs/**/*.md")), ROOT / "README.md"]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r'^```python title="(\S+)"\n(.*?)^```', re.MULTILINE | re.DOTALL)
+LONG = ("distributed-delays", "fit", "models", "training")
+"""Pages that take 25 seconds and more; all that is on them has tests of its own."""
 FILES = {f"{page.name}:{name}": text for page in PAGES for name, text in FILE.findall(page.read_text())}
 
 
@@ -25,7 +27,12 @@ def run(text, folder):
     assert done.returncode == 0, done.stderr[-3000:]
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if BLOCK.search(p.read_text())], ids=lambda p: p.name)
+def with_code():
+    pages = [page for page in PAGES if BLOCK.search(page.read_text())]
+    return [pytest.param(page, id=page.name, marks=pytest.mark.slow if page.stem in LONG else ()) for page in pages]
+
+
+@pytest.mark.parametrize("page", with_code())
 def test_page(page, tmp_path):
     run("\n".join(BLOCK.findall(page.read_text())), tmp_path)
 

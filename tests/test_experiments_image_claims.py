@@ -207,8 +207,8 @@ def last_test(folder):
 @pytest.mark.parametrize(
     ("dataset", "model"),
     [
-        ("svhn", "A1+NDDE"),
-        *[pytest.param(*case, marks=pytest.mark.slow) for case in (("mnist", "NODE"), ("cifar10", "NDDE"))],
+        ("mnist", "NODE"),
+        *[pytest.param(*case, marks=pytest.mark.slow) for case in (("svhn", "A1+NDDE"), ("cifar10", "NDDE"))],
     ],
 )
 def test_smoke_run_of_every_data_set(dataset, model, tmp_path):

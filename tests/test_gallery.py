@@ -12,7 +12,7 @@ from examples.__main__ import FIGURES
 
 ROOT = pathlib.Path(__file__).parent.parent
 HELPERS = {"__init__", "__main__", "looks"}
-FAST = ("control", "laser")
+FAST = ("laser",)
 
 
 @pytest.mark.parametrize("name", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in FIGURES])

@@ -90,6 +90,7 @@ INPUTS = (jnp.array([0.4, 1.7]), jnp.array(1.3), jnp.array([0.7, 1.0]), jnp.arra
 """Times of kicks, their factor, delays, size of the past."""
 
 
+@pytest.mark.slow
 def test_gradients_equal_those_of_solves_that_continue_each_other():
     delay = lambda taus: {"a": taus[0], "b": taus[1]}
     value, bars = jax.jit(jax.value_and_grad(lambda ts, f, tau, p: at_once(ts, f, delay(tau), p), (0, 1, 2, 3)))(*INPUTS)

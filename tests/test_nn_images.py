@@ -97,7 +97,7 @@ def test_bad_arguments():
         ImageField(3, 4, key=jax.random.key(0))(0.0, jnp.ones((4, 5, 5)), jnp.ones((4, 5, 5)), None)
 
 
-@pytest.mark.parametrize("adjoint", [lx.DiscreteAdjoint(), lx.ForwardMode()], ids=lambda a: type(a).__name__)
+@pytest.mark.parametrize("adjoint", [lx.DiscreteAdjoint(), pytest.param(lx.ForwardMode(), marks=pytest.mark.slow)])
 def test_gradient_through_a_solve(adjoint):
     """Along a random direction, against a central difference; away from kinks of ReLU, which an epsilon of 1e-6 avoids."""
     field = ImageField(1, 3, key=jax.random.key(0))
@@ -124,7 +124,7 @@ def test_gradient_through_a_solve(adjoint):
     assert abs(float(derivative / slope) - 1) < 1e-6
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [k if k == "NODE+NDDE" else pytest.param(k, marks=pytest.mark.slow) for k in KINDS])
 def test_classifier(kind):
     """Logits are the head of the flow's end, zeros included; a batch and vmap, which has its own steps, agree."""
     make = lambda **options: ImageClassifier(kind, (2, 4, 3), 3, augment=1, classes=4, key=jax.random.key(0), **options)

@@ -19,7 +19,7 @@ from lagrax.saving._persist import ModelFileError, load, save
 from .test_persist import Gate, Model, double, make_model, same
 from .test_persist import path as path
 
-QUIET = settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+QUIET = settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.mark.parametrize("broken", ["fsync", "replace"])
