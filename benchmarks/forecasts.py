@@ -18,6 +18,8 @@ import numpy as np
 import lagrax as lx
 from lagrax.series._forecaster import spread_origins
 
+from .r_series import R_SERIES, UNTOUCHED
+
 MONTHS = "JAN FEB MAR APR MAY JUN JUL AUG SEP OCT NOV DEC"
 
 # File, column (several: a row holds so many samples), rows (a column and its value), season, horizon.
@@ -37,6 +39,7 @@ SERIES = {
     "interest": ("interest_inflation/E6.csv", "R", None, 4, 8),
     "nile": ("nile/nile.csv", "volume", None, None, 10),
     "co2": ("co2/co2.csv", "co2", None, 52, 52),
+    **{f"R/{name}": (f"{name}.csv", "value", None, *rest) for name, (_, *rest) in {**R_SERIES, **UNTOUCHED}.items()},
 }
 PEER = Path(".venv-statsforecast/bin/python")
 RESULTS = Path("out/forecasts.jsonl")

@@ -1,5 +1,6 @@
 """Series: what is checked first, periods, baselines, scores, aliases; and one fit of a known mechanism."""
 
+import dataclasses
 import json
 
 import jax.numpy as jnp
@@ -15,7 +16,7 @@ from lagrax.series._mechanisms import named
 from lagrax.series._period import dominant_period
 from lagrax.series._record import Record, filled
 from lagrax.series._result import Profile
-from lagrax.series._rolling import Rolled, residual_quantiles, score, truth_of
+from lagrax.series._rolling import Rolled, missed, residual_quantiles, score, truth_of
 from lagrax.series._transforms import Transform, chosen
 from lagrax.series._windows import cut, origins
 
@@ -215,7 +216,7 @@ def test_scores_count_what_they_say():
     u = np.arange(10.0)[:, None]
     rolled = Rolled(np.array([2, 5]), np.zeros((2, 3, 1)), truth_of(u, np.array([2, 5]), 3))
     assert rolled.truth[:, :, 0].tolist() == [[3, 4, 5], [6, 7, 8]]
-    quantiles = np.stack([np.full((3, 1), q) for q in (-9.0, -2, -1, 0, 1, 2, 6.5)])
+    quantiles = np.stack([np.full((2, 3, 1), q) for q in (-9.0, -2, -1, 0, 1, 2, 6.5)])
     found = score(rolled, quantiles, Transform("none"), np.array([2.0]))
     assert found.mase == pytest.approx(5.5 / 2) and found.coverage95 == pytest.approx(4 / 6)
     assert found.rmse == pytest.approx(np.sqrt(np.mean(np.array([3, 4, 5, 6, 7, 8.0]) ** 2)))
@@ -223,8 +224,39 @@ def test_scores_count_what_they_say():
 
 def test_residual_quantiles_of_normal_errors():
     errors = np.random.default_rng(3).standard_normal((4000, 5, 1)) * np.arange(1, 6)[None, :, None]
-    found = residual_quantiles(Rolled(np.arange(4000), np.zeros_like(errors), errors))
+    rolled = Rolled(np.arange(-4005, -5), np.zeros_like(errors), errors)
+    found = residual_quantiles(missed(rolled, 10**9, 1.0), np.array([0]))[:, 0]
     assert np.allclose(found[[0, -1], 0, 0], [-1.96, 1.96], atol=0.15) and found[-1, 4, 0] == pytest.approx(9.8, rel=0.1)
+    # The k-th of n stands for k / (n + 1).
+    rolled = Rolled(np.arange(-40, -1), np.zeros((39, 1, 1)), np.arange(39.0).reshape(39, 1, 1))
+    assert np.allclose(
+        residual_quantiles(missed(rolled, 10**9, 1.0), np.array([0]))[:, 0, 0, 0], [-19, -16, -10, 0, 10, 16, 19]
+    )
+
+
+def test_windows_that_overlap_count_as_fewer():
+    errors = np.random.default_rng(5).standard_normal((60, 24, 1))
+    width = lambda stride: np.ptp(
+        residual_quantiles(missed(Rolled(stride * np.arange(-90, -30), 0 * errors, errors), 10**9, 1.0), np.array([0])),
+        axis=0,
+    )[0, :, 0]
+    assert (width(1)[6:-3] > width(24)[6:-3]).all() and np.allclose(width(1)[:1], width(24)[:1])
+
+
+def test_intervals_are_of_what_was_known_and_of_late():
+    errors = np.random.default_rng(4).standard_normal((400, 3, 1))
+    errors[200:] *= 4.0
+    rolled = Rolled(np.arange(-300, 100), np.zeros_like(errors), errors)
+    width = lambda rolled, widen=1.0: np.ptp(residual_quantiles(missed(rolled, 200, widen), np.array([-110, 60])), axis=0)
+    found = width(rolled)
+    assert np.allclose(found[0], 4, atol=1) and np.allclose(found[1], 16, atol=4)
+    # What is known at row 60 are errors on rows up to 60: later ones change nothing.
+    later = rolled.origins[:, None] + np.arange(1, 4) > 60
+    changed = dataclasses.replace(rolled, truth=np.where(later[..., None], 1e3, errors))
+    assert later.any() and np.array_equal(width(changed), found)
+    # Errors on rows that a method was fitted to are multiplied by as much as they are larger elsewhere.
+    assert np.allclose(width(rolled, 2.0)[0], 2 * found[0])
+    assert (found[1] < width(rolled, 2.0)[1]).all() and (width(rolled, 2.0)[1] < 1.9 * found[1]).all()
 
 
 def test_aliases_and_verdicts():
@@ -250,6 +282,9 @@ def test_transforms():
         u = jnp.asarray(way.forward(y))
         assert np.allclose(way.inverse(u), y)
         assert np.allclose(way.slope(u), (way.inverse(u + 1e-6) - way.inverse(u - 1e-6)) / 2e-6, rtol=1e-5)
+        # The bounds of an interval stay in order, and counts stay counts, where it reaches below zero.
+        for below in (np.linspace(-3, 1, 9), jnp.linspace(-3.0, 1.0, 9)):
+            assert (np.diff(way.inverse(below)) >= 0).all() and (name == "none" or way.inverse(below)[0] >= 0)
     assert [chosen("auto", values).name for values in (y, y - 0.5, y - 1, np.array([1.0, 2.0]))] == [
         "log",
         "sqrt",

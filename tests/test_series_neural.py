@@ -1,5 +1,7 @@
 """Neural models of series: the scan, the steps, the split, no leak from the hold-out; small and hardly trained."""
 
+from types import SimpleNamespace
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -8,10 +10,14 @@ import numpy as np
 import pytest
 
 from lagrax.series import _ensemble, _neural_fit, fit_series
+from lagrax.series._blend import best_share
 from lagrax.series._ensemble import optimizer, split
 from lagrax.series._neural import Member, SkipField
+from lagrax.series._record import Record
+from lagrax.series._rolling import Rolled
 from lagrax.series._scan import greedy
 from lagrax.series._stages import Stages
+from lagrax.series._transforms import Transform
 
 
 def chaos(n, seed=0):
@@ -26,7 +32,8 @@ def chaos(n, seed=0):
 def test_the_scan_finds_the_lag():
     x = chaos(600)
     x = ((x - x.mean()) / x.std())[:, None]
-    found = greedy(x, np.zeros((600, 0)), np.arange(20, 590), 16, 5)
+    seen = lambda rows, lag: x[rows - lag]
+    found = greedy(SimpleNamespace(x=x, seen=seen, more=np.zeros((600, 0))), np.arange(20, 590), 16, 5)
     assert found.delays[0] in (6, 7) and len(found.delays) <= 5  # x(i + 1) from x(i − 6)
     lags, errors = found.curves[0]
     assert lags[np.argmin(errors)] == found.delays[0]
@@ -50,6 +57,30 @@ def test_steps_are_heuns():
         lambda m: m.roll(jnp.ones((1, 6, 1), jnp.float32), jnp.zeros((1, 5, 0), jnp.float32), *limits).sum()
     )
     assert jnp.isfinite(by_delay(member).raw).all()
+
+
+def test_what_drifts_is_seen_from_where_it_is():
+    """An anchored member that is given a higher past forecasts as much higher, limits included."""
+    rng = np.random.default_rng(0)
+    member = Member(SkipField(rng.standard_normal((1, 2)), np.ones(1), key=jr.key(0)), jnp.zeros(1, jnp.float32), 4.0, True)
+    past = jnp.asarray(rng.standard_normal((1, 6, 1)), jnp.float32)
+    roll = lambda up: member.roll(past + up, jnp.zeros((1, 5, 0), jnp.float32), *(jnp.float32([x]) + up for x in (-2, 2)))
+    assert np.allclose(roll(jnp.float32(100)), roll(jnp.float32(0)) + 100, atol=1e-4)
+    cycle = np.sin(np.arange(200.0) / 3)[:, None]
+    record = lambda u: Record(np.arange(200.0), u, u, None, 150)
+    assert not _neural_fit._drifts([record(cycle)], 26)
+    assert _neural_fit._drifts([record(cycle + np.arange(200.0)[:, None] / 20)], 26)
+    means = _neural_fit._running_mean(cycle, 26)
+    assert np.allclose([means[0], means[9], means[99]], [cycle[0], cycle[:10].mean(0), cycle[74:100].mean(0)])
+
+
+def test_a_blend_has_the_share_with_the_lowest_error():
+    truth = np.random.default_rng(1).standard_normal((50, 4, 1))
+    error = np.random.default_rng(2).standard_normal(truth.shape)
+    rolled = lambda ahead: Rolled(np.arange(50), ahead, truth)
+    share = lambda one, other: best_share(rolled(one), rolled(other), Transform("none"), np.ones(1))
+    assert share(truth + error, truth - 3 * error) == pytest.approx(0.75)
+    assert share(truth + error, truth) == 0 and share(truth, truth + error) == 1
 
 
 def test_members_do_not_train_on_what_they_validate():

@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from ._baselines import Naive, SeasonalNaive, fit_autoregression
+from ._baselines import Naive, SeasonalNaive, fit_autoregression, widening
 from ._forecaster import Forecaster, joined, roll, spread_origins
 from ._record import AbstractRoll, Record
 from ._result import Holdout, SeriesFit
-from ._rolling import Rolled, mean_scaled_error, residual_quantiles, score
+from ._rolling import Rolled, mean_scaled_error, missed, residual_quantiles, score
 from ._transforms import Transform
 
 _CALLED = {"model": "the model", "naive": "the last value", "seasonal_naive": "the last season", "ar": "an autoregression"}
@@ -26,6 +26,7 @@ class Plan:
         self.season = given if given is not None and 1 < given < shortest else None
         steps = [np.abs(np.diff(transform.inverse(record.u[: record.train]), axis=0)) for record in records]
         self.scale = np.maximum(np.concatenate(steps).mean(axis=0), 1e-300)
+        self._widenings: dict[int, float] = {}
 
     @cached_property
     def trained(self) -> dict[str, AbstractRoll]:
@@ -36,6 +37,13 @@ class Plan:
     def final(self) -> dict[str, AbstractRoll]:
         """The baselines of the whole record."""
         return self._baselines(self.records)
+
+    def widening(self, first: int) -> float:
+        """How much larger the errors of the autoregression are on what it was not fitted to, from the row `first` on."""
+        if first not in self._widenings:
+            found = [widening(self.trained["ar"], r, spread_origins(r, first), self.horizon) for r in self.records]
+            self._widenings[first] = float(np.mean(found))
+        return self._widenings[first]
 
     def _baselines(self, records: list[Record]) -> dict[str, AbstractRoll]:
         found: dict[str, AbstractRoll] = {"naive": Naive()}
@@ -50,22 +58,22 @@ def assembled(plan: Plan, found: dict[str, Any], notes: list[str], settings: dic
     `found` is what fitting a model gives; without a model, not yet or not at all, its `trained` and `model` are None.
     """
     first = found["first"]
-    trained, final, widen = plan.trained, plan.final, {"model": found["widen"]}
+    trained, final, widen = plan.trained, plan.final, {"model": found["widen"], "ar": plan.widening(first)}
     if found["trained"] is not None:
         trained, final = {"model": found["trained"], **trained}, {"model": found["model"], **final}
     scores, validation, origins = {}, {}, 0
+    longest = max(record.train for record in plan.records)
     for name, method in trained.items():
-        rolled = [roll(method, record, spread_origins(record, first), plan.horizon) for record in plan.records]
-        inside = joined([_between(one, 0, r.train, plan.horizon) for one, r in zip(rolled, plan.records, strict=True)])
-        ahead = joined(
-            [_between(one, r.train - 1, len(r.t), plan.horizon) for one, r in zip(rolled, plan.records, strict=True)]
-        )
-        quantiles = widen.get(name, 1.0) * residual_quantiles(inside)
-        scores[name] = score(ahead, quantiles, plan.transform, plan.scale)
+        rolled = [roll(method, r, spread_origins(r, first), plan.horizon).since(r.train) for r in plan.records]
+        inside = joined([one.take(one.origins + plan.horizon < 0) for one in rolled])
+        held = [_held_out(one, len(r.t) - r.train, plan.horizon) for one, r in zip(rolled, plan.records, strict=True)]
+        ahead, misses = joined(held), missed(joined(rolled), longest, widen.get(name, 1.0))
+        scores[name] = score(ahead, residual_quantiles(misses, ahead.origins), plan.transform, plan.scale)
         validation[name] = mean_scaled_error(inside, plan.transform, plan.scale)
         origins = len(ahead.origins)
     validation |= {} if found["validated"] is None else {"model": found["validated"], **found["validation"]}
-    best = min(validation, key=lambda name: validation[name])
+    # (A model that is wholly the autoregression's gives way to it.)
+    best = min(validation, key=lambda name: (validation[name], name == "model"))
     forecasters: dict[str, Any] = {
         name: Forecaster(method, tuple(plan.records), plan.transform, first, widen.get(name, 1.0))
         for name, method in final.items()
@@ -97,9 +105,9 @@ def assembled(plan: Plan, found: dict[str, Any], notes: list[str], settings: dic
     )
 
 
-def _between(rolled: Rolled, first: int, stop: int, horizon: int) -> Rolled:
-    """The origins in [first, stop) whose whole horizon lies before `stop`."""
-    return rolled.take((rolled.origins >= first) & (rolled.origins + horizon < stop))
+def _held_out(rolled: Rolled, rows: int, horizon: int) -> Rolled:
+    """The origins from the last row of the training part on, whose whole horizon lies in the `rows` after it."""
+    return rolled.take((rolled.origins >= -1) & (rolled.origins + horizon < rows))
 
 
 def _fitted(method: AbstractRoll, plan: Plan, first: int) -> np.ndarray:

@@ -6,6 +6,10 @@ All work on transformed values, a column at a time.
 import numpy as np
 
 from ._record import AbstractRoll, Record
+from ._rolling import truth_of
+
+BLOCKS = 10
+"""Of a record: what is validated is two of them, five apart, by what was fitted to the others."""
 
 
 class Naive(AbstractRoll):
@@ -75,3 +79,35 @@ def _one_column(records: list[Record], i: int, most: int) -> np.ndarray:
         if aic < lowest:
             best, lowest = found, aic
     return best
+
+
+def forecast_apart(record: Record, rows: np.ndarray, group: np.ndarray, horizon: int) -> np.ndarray:
+    """Forecasts by autoregressions, each fitted to the training part without what it forecasts: the rows of one `group`."""
+    found = np.zeros((len(rows), horizon, record.u.shape[1]))
+    for number in np.unique(group):
+        seen = record.seen[: record.train].copy()
+        mine = rows[group == number]
+        for start, stop in _runs(mine):
+            seen[start + 1 : stop + 2] = np.nan
+        left = Record(record.t[: record.train], seen, record.u[: record.train], None, record.train)
+        found[group == number] = fit_autoregression([left]).ahead(record, mine, horizon)
+    return found
+
+
+def _runs(rows: np.ndarray) -> list[tuple[int, int]]:
+    """The first and last of each block, of which there are two, the farther apart the gap between them."""
+    if len(rows) < 2:
+        return [(int(row), int(row)) for row in rows]
+    gap = int(np.argmax(np.diff(rows)))
+    return [(int(rows[0]), int(rows[gap])), (int(rows[gap + 1]), int(rows[-1]))]
+
+
+def widening(method: AbstractRoll, record: Record, rows: np.ndarray, horizon: int) -> float:
+    """How much larger the errors of an autoregression are on what it was not fitted to: by blocks, as those of a network."""
+    rows = rows[rows + horizon < record.train]
+    if len(rows) < 2 * BLOCKS:
+        return 1.0
+    group = np.arange(len(rows)) * BLOCKS // len(rows) % (BLOCKS // 2)
+    truth = truth_of(record.seen, rows, horizon)
+    apart = np.abs(truth - forecast_apart(record, rows, group, horizon))
+    return float(max(1.0, np.nanmean(apart) / np.nanmean(np.abs(truth - method.ahead(record, rows, horizon)))))

@@ -12,10 +12,11 @@ import numpy as np
 import optax
 from jax import lax
 
+from ._baselines import BLOCKS
 from ._neural import Member, gather
 from ._stages import Stages
 
-BLOCKS, BATCH, JITTER = 10, 64, 0.05
+BATCH, JITTER = 64, 0.05
 RATE, DELAY_RATE, DECAY, CLIP = 4e-3, 3.0, 1e-3, 1.0
 CHUNK = 25
 MOST_VALIDATED = 400

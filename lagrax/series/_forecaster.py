@@ -5,7 +5,7 @@ import numpy as np
 
 from ._record import AbstractRoll, Record
 from ._result import LEVELS, Forecast
-from ._rolling import Rolled, banded, residual_quantiles, truth_of
+from ._rolling import Rolled, banded, missed, residual_quantiles, truth_of
 from ._transforms import Transform
 
 MOST_ORIGINS = 200
@@ -40,8 +40,9 @@ class Forecaster(eqx.Module):
     def __call__(self, horizon: int) -> Forecast:
         last = self.records[-1]
         ahead = self.method.ahead(last, np.array([len(last.t) - 1]), horizon)[0]
-        rolled = [roll(self.method, record, spread_origins(record, self.first), horizon) for record in self.records]
-        quantiles = self.widen * residual_quantiles(joined(rolled))
+        rolled = [roll(self.method, r, spread_origins(r, self.first), horizon).since(len(r.t)) for r in self.records]
+        misses = missed(joined(rolled), max(len(r.t) for r in self.records), self.widen)
+        quantiles = residual_quantiles(misses, np.array([-1]))[:, 0]
         t = last.t[-1] + last.step * np.arange(1, horizon + 1)
         return Forecast(t, LEVELS, banded(ahead, quantiles, self.transform))
 

@@ -41,11 +41,16 @@ class SkipField(eqx.Module):
 
 
 class Member(eqx.Module):
-    """One network with its delays τ = 1 + (longest − 1) sigmoid(raw), in samples."""
+    """One network with its delays τ = 1 + (longest − 1) sigmoid(raw), in samples.
+
+    If it is `anchored`, it sees how far states are from the mean of the past that a forecast starts from: where a series
+    drifts, the future is at levels that were never seen.
+    """
 
     field: SkipField
     raw: Float[Array, "*members k"]
     longest: float = eqx.field(static=True)
+    anchored: bool = eqx.field(static=True, default=False)
 
     def delays(self) -> Float[Array, "*members k"]:
         return 1 + (self.longest - 1) * jax.nn.sigmoid(self.raw)
@@ -59,6 +64,8 @@ class Member(eqx.Module):
         """
         b, length, d = past.shape
         horizon = more.shape[1] - 1
+        anchor = past.mean(axis=1) if self.anchored else jnp.zeros((b, d), past.dtype)
+        past, low, high = past - anchor[:, None], low - anchor, high - anchor
         room = jnp.concatenate([past, jnp.zeros((b, horizon, d), past.dtype)], axis=1)
         delays = self.delays()
 
@@ -78,7 +85,7 @@ class Member(eqx.Module):
             return lax.dynamic_update_slice_in_dim(room, new[:, None], length + k, axis=1), new
 
         _, ahead = lax.scan(step, room, jnp.arange(horizon, dtype=jnp.int32))
-        return jnp.moveaxis(ahead, 0, 1)
+        return jnp.moveaxis(ahead, 0, 1) + anchor[:, None]
 
 
 class Ensemble(AbstractRoll):

@@ -1,5 +1,6 @@
 """Fitting a neural delay equation, where there is no mechanism: its delays are good for prediction, not for physics."""
 
+import dataclasses
 import math
 import time
 from typing import Any
@@ -10,7 +11,8 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
-from ._baselines import fit_autoregression
+from ._baselines import forecast_apart
+from ._blend import Blend, best_share, blended
 from ._forecaster import joined
 from ._neural import Ensemble, Member, SkipField
 from ._record import Record
@@ -24,6 +26,8 @@ FEWEST_NEURAL = 80
 
 WINDOW, ITERATIONS, PATIENCE = 12, 1500, 300
 MOST_DELAYS = 5
+DRIFT = 0.5
+"""A series drifts if its running mean has a larger share of its variance: growing economies 0.6 to 0.9, cycles below 0.3."""
 STAGES = ("scan", "training", "fitting", "forecast")
 
 
@@ -38,15 +42,16 @@ def fit_neural(
     if rows < FEWEST_NEURAL or sum(map(len, usable)) < FEWEST_NEURAL // 2:
         return _refused(rows)
     until = time.monotonic() + (math.inf if minutes is None else 60 * minutes)
-    first, step = _standardised(plan, season, longest), plan.records[0].step
+    anchored, step = _drifts(plan.records, longest + 2), plan.records[0].step
+    first = _standardised(plan, season, longest, anchored)
     tell = lambda missing, **known: stages.report(unfinished("neural", first.past - 1, missing, **known))
     tell(STAGES)
     stages.tell("scan", None, "looking for delays that pay")
-    table = _Table(plan.records, first, window)
+    table = _Table(plan.records, first, anchored, window)
     found = Scan(**stages.once("scan", lambda: vars(_scan(table, usable, longest, delays))))
     scanned = {"delays": _scanned(found, step), "profiles": _profiles(found, step)}
     tell(STAGES[1:], **scanned)
-    members = _members(table, usable, found, longest, seeds)
+    members = _members(table, usable, found, longest, anchored, seeds)
     from ._ensemble import Training, split, train
 
     at = table.rows(usable)
@@ -60,7 +65,7 @@ def fit_neural(
     )  # fmt: skip
     tell(STAGES[2:], **{**scanned, "delays": _estimates(trained, step)})
     model = eqx.tree_at(lambda ensemble: ensemble.member, first, trained)
-    validated, widen = _validated(plan, model, usable, owner)
+    validated = _validated(plan, model, usable, owner)
     everything = [_origins(record, len(record.t), longest, window) for record in plan.records]
     again, _ = split(table.rows(everything), window, seeds)
     final = train(
@@ -70,25 +75,56 @@ def fit_neural(
     tell(STAGES[3:], **{**scanned, "delays": _estimates(final, step)})
     return {
         "kind": "neural", "delays": _estimates(final, step), "parameters": (),
-        "profiles": scanned["profiles"], "trained": model,
-        "model": eqx.tree_at(lambda ensemble: ensemble.member, first, final), "first": first.past - 1,
-        "widen": widen, "validated": validated[0],
-        "notes": (f"Validated on blocks it did not see, the network had a MASE of {validated[0]:.3g}, and an autoregression "
-                  f"{validated[1]:.3g}.",),
-        "validation": {"ar": validated[1]},
+        "profiles": scanned["profiles"], "trained": Blend(model, plan.trained["ar"], validated.share),
+        "model": Blend(eqx.tree_at(lambda ensemble: ensemble.member, first, final), plan.final["ar"], validated.share),
+        "first": first.past - 1, "widen": validated.widen, "validated": validated.model, "notes": (validated.sentence(),),
+        "validation": {"ar": validated.ar},
     }  # fmt: skip
 
 
-class _Table:
-    """All records as one table of standardised rows, in which windows never cross from one record into the next."""
+@dataclasses.dataclass(frozen=True)
+class Validated:
+    """The MASE, on blocks that they did not see, of the network, an autoregression, and the model.
 
-    def __init__(self, records: list[Record], ensemble: Ensemble, window: int):
+    That is `share` of the one and the rest of the other; its errors are `widen` times as large there as on what it saw.
+    """
+
+    network: float
+    ar: float
+    model: float
+    share: float
+    widen: float
+
+    def sentence(self) -> str:
+        found = (
+            f"Validated on blocks they did not see, the network had a MASE of {self.network:.3g}, and an autoregression "
+            f"{self.ar:.3g}"
+        )
+        if self.share == 0:
+            return f"{found}; a forecast that is in part the network's gains no more than chance may give."
+        if self.share == 1:
+            return f"{found}."
+        return f"{found}; the model is {self.share:.0%} of the network and the rest of the autoregression: {self.model:.3g}."
+
+
+class _Table:
+    """All records as one table of standardised rows, in which windows never cross from one record into the next.
+
+    `level` (n, d): what a network that forecasts from each row measures states from.
+    """
+
+    def __init__(self, records: list[Record], ensemble: Ensemble, anchored: bool, window: int):
         self.starts = np.cumsum([0] + [len(record.t) for record in records])[:-1]
         self.x = np.concatenate([(record.u - ensemble.mean) / ensemble.sd for record in records]).astype(np.float32)
         self.more = np.concatenate([ensemble.more(record) for record in records])
+        self.level = np.zeros_like(self.x) if not anchored else _running_mean(self.x, ensemble.past)
         seen = np.concatenate([~np.isnan(record.seen) for record in records]).astype(np.float32)
         limits = [np.asarray(limit, np.float32) for limit in (ensemble.low, ensemble.high)]
         self.data = tuple(jnp.asarray(part) for part in (self.x, seen, self.more, *limits))
+
+    def seen(self, rows: np.ndarray, lag: int) -> np.ndarray:
+        """The states so many rows before, as a network that forecasts from `rows` sees them."""
+        return self.x[rows - lag] - self.level[rows]
 
     def rows(self, origins: list[np.ndarray]) -> np.ndarray:
         return np.concatenate([start + rows for start, rows in zip(self.starts, origins, strict=True)])
@@ -116,10 +152,27 @@ def _origins(record: Record, stop: int, longest: int, window: int) -> np.ndarray
     return rows[~np.isnan(record.seen[rows]).any(axis=1)]
 
 
-def _standardised(plan: Any, season: int | None, longest: int) -> Ensemble:
+def _running_mean(x: np.ndarray, rows: int) -> np.ndarray:
+    """Of so many rows up to each; of those that there are at the start."""
+    total = np.concatenate([np.zeros((1, x.shape[1])), np.cumsum(x, axis=0, dtype=float)])
+    stop = np.arange(1, len(x) + 1)
+    start = np.maximum(stop - rows, 0)
+    return ((total[stop] - total[start]) / (stop - start)[:, None]).astype(x.dtype)
+
+
+def _drifts(records: list[Record], rows: int) -> bool:
+    """Whether more of the training part's variance is between stretches of so many rows than inside them."""
+    parts = [record.u[: record.train] for record in records]
+    means = np.concatenate([_running_mean(part, rows)[rows - 1 :] for part in parts])
+    return bool(np.mean(means.var(axis=0) / np.maximum(np.concatenate(parts).var(axis=0), 1e-300)) > DRIFT)
+
+
+def _standardised(plan: Any, season: int | None, longest: int, anchored: bool) -> Ensemble:
     """An ensemble that knows how to read records, without members yet. Only the training part is looked at."""
-    training = np.concatenate([record.u[: record.train] for record in plan.records])
-    mean, sd = training.mean(axis=0), np.maximum(training.std(axis=0), 1e-12)
+    parts = [record.u[: record.train] for record in plan.records]
+    training = np.concatenate(parts)
+    around = np.concatenate([part - _running_mean(part, longest + 2) for part in parts]) if anchored else training
+    mean, sd = training.mean(axis=0), np.maximum(around.std(axis=0), 1e-12)
     low, high = ((limit - mean) / sd for limit in (training.min(axis=0), training.max(axis=0)))
     reach = 0.5 * (high - low)
     given = [record.inputs[: record.train] for record in plan.records if record.inputs is not None]
@@ -135,33 +188,32 @@ def _standardised(plan: Any, season: int | None, longest: int) -> Ensemble:
 def _scan(table: _Table, usable: list[np.ndarray], longest: int, delays: Any) -> Scan:
     rows = table.rows(usable)
     if delays == "auto":
-        return greedy(table.x, table.more, rows, longest, MOST_DELAYS)
+        return greedy(table, rows, longest, MOST_DELAYS)
     if isinstance(delays, int):
-        return greedy(table.x, table.more, rows, longest, delays, fewest=delays)
+        return greedy(table, rows, longest, delays, fewest=delays)
     raise ValueError(f"delays = {delays!r}, expected 'auto' or how many: a neural model finds where they are")
 
 
-def _members(table: _Table, usable: list[np.ndarray], found: Scan, longest: int, seeds: int) -> Member:
+def _members(table: _Table, usable: list[np.ndarray], found: Scan, longest: int, anchored: bool, seeds: int) -> Member:
     """Members that start as the one-step ridge regression, with the delays of the scan."""
     rows = table.rows(usable)
     lags = sorted(found.delays)
-    z = np.concatenate([table.x[rows], *(table.x[rows - lag] for lag in lags), table.more[rows]], axis=1).astype(float)
+    z = np.concatenate([*(table.seen(rows, lag) for lag in (0, *lags)), table.more[rows]], axis=1).astype(float)
     design = np.concatenate([z, np.ones((len(z), 1))], axis=1)
     ridge = 1e-3 * len(z) * np.eye(design.shape[1])
     weights = np.linalg.solve(design.T @ design + ridge, design.T @ (table.x[rows + 1] - table.x[rows]))
     share = np.clip((np.array(lags) - 1) / (longest - 1), 0.02, 0.98)
     raw = jnp.asarray(np.log(share / (1 - share)), jnp.float32)
-    make = lambda key: Member(SkipField(weights[:-1].T, weights[-1], key=key), raw, float(longest))
+    make = lambda key: Member(SkipField(weights[:-1].T, weights[-1], key=key), raw, float(longest), anchored)
     members = [make(key) for key in jr.split(jr.key(1), seeds)]
     is_array = eqx.is_inexact_array
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(eqx.filter(member, is_array) for member in members))
     return eqx.combine(stacked, eqx.filter(members[0], is_array, inverse=True))
 
 
-def _validated(plan: Any, model: Ensemble, usable: list[np.ndarray], owner: np.ndarray) -> tuple[tuple[float, float], float]:
-    """The MASE of each member on the blocks that it did not see, that of an autoregression fitted without these blocks, and
-    how much larger the errors of the former are than those of the ensemble on what it saw."""
-    rolled, others, inside, first = [], [], [], 0
+def _validated(plan: Any, model: Ensemble, usable: list[np.ndarray], owner: np.ndarray) -> Validated:
+    """Each member forecasts the blocks that it did not see, as does an autoregression fitted without them."""
+    networks, others, inside, first = [], [], [], 0
     for record, rows in zip(plan.records, usable, strict=True):
         mine = owner[first : first + len(rows)]
         first += len(rows)
@@ -172,33 +224,17 @@ def _validated(plan: Any, model: Ensemble, usable: list[np.ndarray], owner: np.n
             continue
         each = model.each(record, rows, plan.horizon)
         truth = truth_of(record.seen, rows, plan.horizon)
-        rolled.append(Rolled(rows, record.inside(each[mine, np.arange(len(rows))]), truth))
-        inside.append(Rolled(rows, record.inside(np.median(each, axis=0)), truth))
-        others.append(Rolled(rows, _autoregressed(record, rows, mine, plan.horizon), truth))
-    error_of = lambda parts: mean_scaled_error(joined(parts), plan.transform, plan.scale)
-    spread = lambda parts: np.nanmean(np.abs(joined(parts).truth - joined(parts).ahead))
-    return (error_of(rolled), error_of(others)), float(max(1.0, spread(rolled) / spread(inside)))
-
-
-def _autoregressed(record: Record, rows: np.ndarray, mine: np.ndarray, horizon: int) -> np.ndarray:
-    """Forecasts by autoregressions, each fitted without the blocks that it forecasts."""
-    found = np.zeros((len(rows), horizon, record.u.shape[1]))
-    for member in np.unique(mine):
-        seen = record.seen[: record.train].copy()
-        blocks = rows[mine == member]
-        for start, stop in _runs(blocks):
-            seen[start + 1 : stop + 2] = np.nan
-        left = Record(record.t[: record.train], seen, record.u[: record.train], None, record.train)
-        found[mine == member] = fit_autoregression([left]).ahead(record, blocks, horizon)
-    return found
-
-
-def _runs(rows: np.ndarray) -> list[tuple[int, int]]:
-    """The first and last of each block, of which there are two, the farther apart the gap between them."""
-    if len(rows) < 2:
-        return [(int(row), int(row)) for row in rows]
-    gap = int(np.argmax(np.diff(rows)))
-    return [(int(rows[0]), int(rows[gap])), (int(rows[gap + 1]), int(rows[-1]))]
+        networks.append(Rolled(rows, record.inside(each[mine, np.arange(len(rows))]), truth))
+        others.append(Rolled(rows, forecast_apart(record, rows, mine, plan.horizon), truth))
+        seen = Rolled(rows, record.inside(np.median(each, axis=0)), truth)
+        inside.append((seen, Rolled(rows, plan.trained["ar"].ahead(record, rows, plan.horizon), truth)))
+    network, other = joined(networks), joined(others)
+    share = best_share(network, other, plan.transform, plan.scale)
+    error_of = lambda rolled: mean_scaled_error(rolled, plan.transform, plan.scale)
+    spread = lambda rolled: np.nanmean(np.abs(rolled.truth - rolled.ahead))
+    model_there, here = blended(network, other, share), joined([blended(*pair, share) for pair in inside])
+    widen = float(max(1.0, spread(model_there) / spread(here)))
+    return Validated(error_of(network), error_of(other), error_of(model_there), share, widen)
 
 
 def _estimates(member: Member, step: float) -> tuple[Estimate, ...]:

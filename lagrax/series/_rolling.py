@@ -7,6 +7,9 @@ import numpy as np
 from ._result import LEVELS, Score
 from ._transforms import Transform
 
+HALF, FEWEST = 0.25, 50
+"""The half-life of errors, as a share of the record, and its lowest in rows."""
+
 
 @dataclasses.dataclass
 class Rolled:
@@ -19,6 +22,10 @@ class Rolled:
     def take(self, keep: np.ndarray) -> "Rolled":
         return Rolled(self.origins[keep], self.ahead[keep], self.truth[keep])
 
+    def since(self, row: int) -> "Rolled":
+        """With rows counted from that one, so that what was rolled in several series can be taken together."""
+        return dataclasses.replace(self, origins=self.origins - row)
+
 
 def truth_of(u: np.ndarray, origins: np.ndarray, horizon: int) -> np.ndarray:
     """What came after each origin: (k, h, d), NaN behind the end."""
@@ -26,38 +33,64 @@ def truth_of(u: np.ndarray, origins: np.ndarray, horizon: int) -> np.ndarray:
     return np.where((rows < len(u))[..., None], u[np.minimum(rows, len(u) - 1)], np.nan)
 
 
-def residual_quantiles(rolled: Rolled) -> np.ndarray:
-    """(q, h, d): the quantiles of truth − forecast at each horizon, from that horizon and its neighbours."""
+@dataclasses.dataclass
+class Misses:
+    """Errors (k, h, d) of forecasts from the rows `origins` (k,), NaN if unknown; transformed.
+
+    One counts half as much as another that is `half` rows younger.
+    """
+
+    origins: np.ndarray
+    errors: np.ndarray
+    half: float
+
+
+def missed(rolled: Rolled, rows: int, widen: float) -> Misses:
+    """Of a record of so many rows. Errors on rows before 0, which the method was fitted to, are multiplied by `widen`."""
     errors = rolled.truth - rolled.ahead
-    horizon = errors.shape[1]
-    found = []
+    fitted = rolled.origins[:, None] + np.arange(1, errors.shape[1] + 1) < 0
+    return Misses(rolled.origins, np.where(fitted, widen, 1.0)[..., None] * errors, max(HALF * rows, FEWEST))
+
+
+def residual_quantiles(misses: Misses, nows: np.ndarray) -> np.ndarray:
+    """(q, m, h, d): the quantiles of truth − forecast at each horizon.
+
+    Of the errors at that horizon and its neighbours, those that are known at each of the rows `nows` (m,).
+    """
+    _, horizon, columns = misses.errors.shape
+    quantiles = np.zeros((len(LEVELS), len(nows), horizon, columns))
+    between = np.diff(np.unique(misses.origins))
+    stride = float(np.median(between)) if len(between) else 1.0
     for h in range(horizon):
         reach = min(2, h, horizon - 1 - h)
-        near = errors[:, h - reach : h + reach + 1].reshape(-1, errors.shape[-1])
-        found.append(_quantiles(near))
-    quantiles = np.stack(found, axis=1)
-    middle = int(np.argmin(np.abs(LEVELS - 0.5)))
+        near = np.arange(h - reach, h + reach + 1)
+        known_at = misses.origins[:, None] + near + 1
+        # Neighbouring horizons of one origin err together, as do origins whose windows overlap: exceedances by half as much.
+        alike = len(near) * max(1.0, 0.5 * (h + 1) / stride)
+        for d in range(columns):
+            of_horizon = misses.errors[:, near, d].ravel(), known_at.ravel()
+            for m, now in enumerate(nows):
+                quantiles[:, m, h, d] = _quantiles(*of_horizon, now, misses.half, alike)
     # The median stays the forecast itself: a bias of the past need not be one of the future.
-    return quantiles - quantiles[middle]
+    return quantiles - quantiles[int(np.argmin(np.abs(LEVELS - 0.5)))]
 
 
-def _quantiles(errors: np.ndarray) -> np.ndarray:
-    """(q, d), widened as for a sample of this size: the k-th of n stands for k / (n + 1)."""
-    columns = []
-    for column in errors.T:
-        column = np.sort(column[np.isfinite(column)])
-        if len(column) < 2:
-            columns.append(np.zeros(len(LEVELS)))
-            continue
-        places = np.arange(1, len(column) + 1) / (len(column) + 1)
-        columns.append(np.interp(LEVELS, places, column))
-    return np.stack(columns, axis=1)
+def _quantiles(errors: np.ndarray, known_at: np.ndarray, now: int, half: float, alike: float) -> np.ndarray:
+    """(q,), widened as for a sample of this size: the k-th of n stands for k / (n + 1). `alike` errors count as one."""
+    known = np.isfinite(errors) & (known_at <= now)
+    if known.sum() < 2:
+        return np.zeros(len(LEVELS))
+    order = np.argsort(errors[known])
+    errors, weights = errors[known][order], 0.5 ** ((now - known_at[known][order]) / half)
+    share = weights / weights.sum()
+    count = max(1.0, 1 / np.sum(share**2) / alike)
+    places = (count * (np.cumsum(share) - share / 2) + 0.5) / (count + 1)
+    return np.interp(LEVELS, places, errors)
 
 
 def banded(ahead: np.ndarray, quantiles: np.ndarray, transform: Transform) -> np.ndarray:
-    """(q, ..., h, d) in the units of the data, from forecasts (..., h, d) and quantiles (q, h, d) of their errors."""
-    shape = (len(quantiles),) + (1,) * (ahead.ndim - 2) + quantiles.shape[1:]
-    return np.asarray(transform.inverse(ahead[None] + quantiles.reshape(shape)))
+    """(q, ..., h, d) in the units of the data, from forecasts (..., h, d) and quantiles (q, ..., h, d) of their errors."""
+    return np.asarray(transform.inverse(ahead[None] + quantiles))
 
 
 def mean_scaled_error(rolled: Rolled, transform: Transform, scale: np.ndarray) -> float:
@@ -67,7 +100,7 @@ def mean_scaled_error(rolled: Rolled, transform: Transform, scale: np.ndarray) -
 
 
 def score(rolled: Rolled, quantiles: np.ndarray, transform: Transform, scale: np.ndarray) -> Score:
-    """On the origins of a hold-out, with quantiles from elsewhere."""
+    """On the origins of a hold-out, with quantiles (q, k, h, d) of what was known at each."""
     truth = np.asarray(transform.inverse(rolled.truth))
     miss = np.asarray(transform.inverse(rolled.ahead)) - truth
     bands = banded(rolled.ahead, quantiles, transform)

@@ -1,6 +1,7 @@
 """Which delays pay: a greedy scan with random-feature ridge regression, a cheap stand-in for the network to be trained."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 
@@ -24,23 +25,23 @@ def candidates(longest: int) -> np.ndarray:
     return np.unique(grid[grid <= longest])
 
 
-def greedy(x: np.ndarray, more: np.ndarray, rows: np.ndarray, longest: int, most: int, fewest: int = 1) -> Scan:
-    """`x` (n, d) standardised, `more` (n, k) season and inputs, `rows` (m,) usable origins, all with `longest` rows of past.
+def greedy(table: Any, rows: np.ndarray, longest: int, most: int, fewest: int = 1) -> Scan:
+    """`table`: what a network sees. `rows` (m,): usable origins, all with `longest` rows of past.
 
     Errors are cross-validated on contiguous blocks: neighbouring rows share their noise.
     """
     rows = rows[:: max(1, -(-len(rows) // MOST_ROWS))]
-    targets = np.concatenate([x[rows + h] - x[rows] for h in AHEAD], axis=1)
+    targets = np.concatenate([table.x[rows + h] - table.x[rows] for h in AHEAD], axis=1)
     targets = targets / np.maximum(targets.std(axis=0), 1e-12)
     fold = np.arange(len(rows)) * FOLDS // len(rows)
-    base = np.concatenate([x[rows], more[rows]], axis=1)
+    base = np.concatenate([table.seen(rows, 0), table.more[rows]], axis=1)
     taken: list[int] = []
     curves = []
     error = _error(base, targets, fold)
     lags = candidates(longest)
     while len(taken) < most:
-        parts = [base] + [x[rows - lag] for lag in taken]
-        with_lag = lambda lag, parts=parts: np.concatenate([*parts, x[rows - lag]], axis=1)
+        parts = [base] + [table.seen(rows, lag) for lag in taken]
+        with_lag = lambda lag, parts=parts: np.concatenate([*parts, table.seen(rows, lag)], axis=1)
         errors = np.array([np.inf if lag in taken else _error(with_lag(lag), targets, fold) for lag in lags])
         best = int(np.argmin(errors))
         if len(taken) >= fewest and errors[best] > (1 - GAIN) * error:

@@ -21,11 +21,11 @@ class Transform(eqx.Module):
         return np.sqrt(y) if self.name == "sqrt" else np.asarray(y, float)
 
     def inverse(self, u: Any) -> Any:
-        """y of u, both arrays of JAX or NumPy; never out of range."""
+        """y of u, both arrays of JAX or NumPy; never out of range, and never falling: below a root of zero it is zero."""
+        xp: Any = np if isinstance(u, np.ndarray) else jnp
         if self.name == "log":
-            xp: Any = np if isinstance(u, np.ndarray) else jnp
             return xp.exp(xp.clip(u, -80.0, 80.0))
-        return u**2 if self.name == "sqrt" else u
+        return xp.maximum(u, 0.0) ** 2 if self.name == "sqrt" else u
 
     def slope(self, u: Any) -> Any:
         """dy/du."""
