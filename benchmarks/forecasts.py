@@ -2,7 +2,7 @@
 
 One recipe for all series: the last 25 % are held out and forecast from rolling origins, beside an autoregression (AIC) and
 AutoARIMA, which needs `make .venv-statsforecast/done`. FOLDER holds the files below, or some of them; results go to
-`out/forecasts.jsonl`.
+`out/forecasts.jsonl`, of which `python -m benchmarks.forecasts --table` makes the table of docs/forecasting.md.
 """
 
 import csv
@@ -18,7 +18,7 @@ import numpy as np
 import lagrax as lx
 from lagrax.series._forecaster import spread_origins
 
-from .r_series import R_SERIES, UNTOUCHED
+from .r_series import R_SERIES
 
 MONTHS = "JAN FEB MAR APR MAY JUN JUL AUG SEP OCT NOV DEC"
 
@@ -39,7 +39,7 @@ SERIES = {
     "interest": ("interest_inflation/E6.csv", "R", None, 4, 8),
     "nile": ("nile/nile.csv", "volume", None, None, 10),
     "co2": ("co2/co2.csv", "co2", None, 52, 52),
-    **{f"R/{name}": (f"{name}.csv", "value", None, *rest) for name, (_, *rest) in {**R_SERIES, **UNTOUCHED}.items()},
+    **{f"R-{name}": (f"R-{name}.csv", "value", None, one.season, one.horizon) for name, one in R_SERIES.items()},
 }
 PEER = Path(".venv-statsforecast/bin/python")
 RESULTS = Path("out/forecasts.jsonl")
@@ -86,9 +86,27 @@ def line(row: dict) -> str:
     )
 
 
+def table() -> str:
+    """Of all results, the newest of each series, in the order of `SERIES`."""
+    rows = {row["series"]: row for row in map(json.loads, RESULTS.read_text().splitlines())}
+    lines = [
+        "| series | samples | forecast by | MASE | times AR's | inside the 95 % interval |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name in filter(rows.__contains__, SERIES):
+        row = rows[name]
+        mase, coverage = row["scores"][row["chosen"]]
+        ratio = mase / row["scores"]["ar"][0]
+        lines.append(f"| {name} | {row['n']} | {row['chosen']} | {mase:.3g} | {ratio:.2f} | {100 * coverage:.0f} % |")
+    return "\n".join(lines)
+
+
 def main() -> None:
+    if sys.argv[1:] == ["--table"]:
+        print(table())
+        return
     if len(sys.argv) < 2 or not Path(sys.argv[1]).is_dir():
-        raise SystemExit("usage: python -m benchmarks.forecasts FOLDER [NAME …], with the folder of the series")
+        raise SystemExit("usage: python -m benchmarks.forecasts FOLDER [NAME …], with the folder of the series; or --table")
     jax.config.update("jax_compilation_cache_dir", ".cache/jax")
     RESULTS.parent.mkdir(exist_ok=True)
     there = [name for name, (file, *_) in SERIES.items() if (Path(sys.argv[1]) / file).exists()]

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from types import SimpleNamespace
 
 import jax.numpy as jnp
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from lagrax.fitting import _words
 from lagrax.series import MECHANISMS, Estimate, Mechanism, Parameter, _identify, _mechanism_fit, _search, fit_series
+from lagrax.series._assemble import _best
 from lagrax.series._baselines import Autoregression, SeasonalNaive, fit_autoregression
 from lagrax.series._fit import _uneven
 from lagrax.series._identify import aliases, verdict
@@ -202,6 +204,19 @@ def test_an_autoregression_finds_its_coefficients():
     assert np.allclose(again[:3], [0.3, 1.2, -0.5], atol=0.2) and not np.array_equal(again, found)
 
 
+def test_limits_of_forecasts_grow_with_what_is_known():
+    u = np.arange(100.0)[:, None] ** 2
+    record = Record(np.arange(100.0), u, u, None, 40)
+    (low, high), end = record.limits(np.array([10, 39, 80])), 39.0**2
+    assert low[:, 0].tolist() == [-end / 2, -end / 2, -(80.0**2) / 2]
+    assert high[:, 0].tolist() == [1.5 * end, 1.5 * end, 1.5 * 80.0**2]
+    # Of a straight line that has left the range of the training part far behind, the next samples are foreseen.
+    line = np.arange(100.0)[:, None] + 0.1 * np.sin(np.arange(100.0))[:, None]
+    record = Record(np.arange(100.0), line, line, None, 40)
+    ahead = fit_autoregression([record.training()]).ahead(record, np.array([95]), 4)
+    assert np.allclose(ahead[0], line[96:], atol=0.1)
+
+
 def test_forecasts_of_baselines_do_not_read_ahead():
     u = np.random.default_rng(2).standard_normal((40, 2))
     changed = u.copy()
@@ -220,6 +235,19 @@ def test_scores_count_what_they_say():
     found = score(rolled, quantiles, Transform("none"), np.array([2.0]))
     assert found.mase == pytest.approx(5.5 / 2) and found.coverage95 == pytest.approx(4 / 6)
     assert found.rmse == pytest.approx(np.sqrt(np.mean(np.array([3, 4, 5, 6, 7, 8.0]) ** 2)))
+
+
+def test_a_last_value_is_chosen_only_beyond_chance():
+    rng = np.random.default_rng(6)
+    plan = SimpleNamespace(transform=Transform("none"), scale=np.ones(1))
+    rolled = lambda errors: Rolled(np.arange(len(errors)), np.zeros_like(errors), errors)
+    errors = rng.standard_normal((100, 3, 1))
+    best = lambda naive, **others: _best(
+        {"ar": 1.0, "naive": 0.5, **others}, {"ar": rolled(errors), "naive": rolled(naive)}, plan
+    )
+    assert best(0.8 * errors) == "naive" and best(0.8 * errors, model=0.4) == "model"
+    once = np.where(np.arange(100)[:, None, None] < 10, 0.5, 1.01) * errors  # better in one block of ten only
+    assert best(once) == "ar" and best(once, model=0.9) == "model" and best(once, model=1.0) == "ar"
 
 
 def test_residual_quantiles_of_normal_errors():

@@ -9,7 +9,7 @@ from ._baselines import Naive, SeasonalNaive, fit_autoregression, widening
 from ._forecaster import Forecaster, joined, roll, spread_origins
 from ._record import AbstractRoll, Record
 from ._result import Holdout, SeriesFit
-from ._rolling import Rolled, mean_scaled_error, missed, residual_quantiles, score
+from ._rolling import Rolled, errors_of_blocks, mean_scaled_error, missed, residual_quantiles, score
 from ._transforms import Transform
 
 _CALLED = {"model": "the model", "naive": "the last value", "seasonal_naive": "the last season", "ar": "an autoregression"}
@@ -61,7 +61,7 @@ def assembled(plan: Plan, found: dict[str, Any], notes: list[str], settings: dic
     trained, final, widen = plan.trained, plan.final, {"model": found["widen"], "ar": plan.widening(first)}
     if found["trained"] is not None:
         trained, final = {"model": found["trained"], **trained}, {"model": found["model"], **final}
-    scores, validation, origins = {}, {}, 0
+    scores, insides, origins = {}, {}, 0
     longest = max(record.train for record in plan.records)
     for name, method in trained.items():
         rolled = [roll(method, r, spread_origins(r, first), plan.horizon).since(r.train) for r in plan.records]
@@ -69,11 +69,11 @@ def assembled(plan: Plan, found: dict[str, Any], notes: list[str], settings: dic
         held = [_held_out(one, len(r.t) - r.train, plan.horizon) for one, r in zip(rolled, plan.records, strict=True)]
         ahead, misses = joined(held), missed(joined(rolled), longest, widen.get(name, 1.0))
         scores[name] = score(ahead, residual_quantiles(misses, ahead.origins), plan.transform, plan.scale)
-        validation[name] = mean_scaled_error(inside, plan.transform, plan.scale)
+        insides[name] = inside
         origins = len(ahead.origins)
+    validation = {name: mean_scaled_error(inside, plan.transform, plan.scale) for name, inside in insides.items()}
     validation |= {} if found["validated"] is None else {"model": found["validated"], **found["validation"]}
-    # (A model that is wholly the autoregression's gives way to it.)
-    best = min(validation, key=lambda name: (validation[name], name == "model"))
+    best = _best(validation, insides, plan)
     forecasters: dict[str, Any] = {
         name: Forecaster(method, tuple(plan.records), plan.transform, first, widen.get(name, 1.0))
         for name, method in final.items()
@@ -103,6 +103,18 @@ def assembled(plan: Plan, found: dict[str, Any], notes: list[str], settings: dic
         forecasters=forecasters,
         missing=found.get("missing", ()),
     )
+
+
+def _best(validation: dict[str, float], insides: dict[str, Rolled], plan: Plan) -> str:
+    """The method with the lowest error in the training part; last values only if they gain more than chance may give."""
+    errors = {name: errors_of_blocks(inside, plan.transform, plan.scale) for name, inside in insides.items()}
+    candidates = {"ar"} | {"model"} & validation.keys()
+    for name in insides.keys() - candidates:
+        gain = 1 - errors[name] / np.maximum(errors["ar"], 1e-300)
+        if len(gain) > 1 and gain.mean() > gain.std(ddof=1) / np.sqrt(len(gain)):
+            candidates.add(name)
+    # (A model that is wholly the autoregression's gives way to it.)
+    return min(candidates, key=lambda name: (validation[name], name == "model"))
 
 
 def _held_out(rolled: Rolled, rows: int, horizon: int) -> Rolled:

@@ -6,10 +6,7 @@ All work on transformed values, a column at a time.
 import numpy as np
 
 from ._record import AbstractRoll, Record
-from ._rolling import truth_of
-
-BLOCKS = 10
-"""Of a record: what is validated is two of them, five apart, by what was fitted to the others."""
+from ._rolling import BLOCKS, truth_of
 
 
 class Naive(AbstractRoll):
@@ -45,7 +42,7 @@ class Autoregression(AbstractRoll):
             new = self.coefficients[:, 0] + np.einsum("okd,dk->od", past, self.coefficients[:, 1:])
             ahead.append(new)
             past = np.concatenate([new[:, None], past[:, :-1]], axis=1)
-        return record.inside(np.stack(ahead, axis=1))
+        return record.inside(np.stack(ahead, axis=1), origins)
 
 
 def fit_autoregression(records: list[Record], most: int | None = None) -> Autoregression:

@@ -4,9 +4,8 @@ import dataclasses
 
 import numpy as np
 
-from ._baselines import BLOCKS
 from ._record import AbstractRoll
-from ._rolling import Rolled, mean_scaled_error
+from ._rolling import Rolled, errors_of_blocks
 from ._transforms import Transform
 
 SHARES = np.linspace(0, 1, 21)
@@ -32,12 +31,15 @@ def blended(network: Rolled, other: Rolled, share: float) -> Rolled:
     return dataclasses.replace(network, ahead=mixed(network.ahead, other.ahead, share))
 
 
-def best_share(network: Rolled, other: Rolled, transform: Transform, scale: np.ndarray) -> float:
-    """The share with the lowest mean absolute error; 0 if it gains no more than the standard error of that over blocks."""
-    blocks = np.array_split(np.arange(len(network.origins)), BLOCKS)
-    known = [block for block in blocks if np.isfinite(network.truth[block]).any()]
-    error = lambda rolled: [mean_scaled_error(rolled.take(block), transform, scale) for block in known]
-    errors = np.array([error(blended(network, other, share)) for share in SHARES])
-    best = int(np.argmin(errors.mean(axis=1)))
-    gain = errors[0] - errors[best]
-    return float(SHARES[best]) if len(gain) > 1 and gain.mean() > gain.std(ddof=1) / np.sqrt(len(gain)) else 0.0
+def cautious_share(network: Rolled, other: Rolled, transform: Transform, scale: np.ndarray) -> float:
+    """The smallest share whose error is within one standard error of the lowest, over blocks, each in parts of `other`'s.
+
+    What comes after the end of a record is harder than blocks in its middle: the lowest error there promises too much.
+    """
+    errors = np.array([errors_of_blocks(blended(network, other, share), transform, scale) for share in SHARES])
+    if errors.shape[1] < 2:
+        return 0.0
+    errors = errors / np.maximum(errors[0], 1e-12 * errors.max() + 1e-300)
+    above = errors - errors[np.argmin(errors.mean(axis=1))]
+    alike = above.mean(axis=1) <= above.std(axis=1, ddof=1) / np.sqrt(above.shape[1])
+    return float(SHARES[np.argmax(alike)])

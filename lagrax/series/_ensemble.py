@@ -12,8 +12,8 @@ import numpy as np
 import optax
 from jax import lax
 
-from ._baselines import BLOCKS
 from ._neural import Member, gather
+from ._rolling import BLOCKS
 from ._stages import Stages
 
 BATCH, JITTER = 64, 0.05
@@ -155,7 +155,7 @@ def _compiled(member: Member, window: int, past: int) -> Callable:
         before, after = gather(x, rows, 1 - past, 0), gather(x, rows, 1, window)
         if key is not None:
             before = before + JITTER * jr.normal(key, before.shape, before.dtype)
-        ahead = eqx.combine(arrays, rest).roll(before, gather(more, rows, 0, window), low, high)
+        ahead = eqx.combine(arrays, rest).roll(before, gather(more, rows, 0, window), low[rows], high[rows])
         counted = gather(seen, rows, 1, window)
         return jnp.sum(optax.losses.huber_loss(ahead, after) * counted) / jnp.maximum(jnp.sum(counted), 1.0)
 

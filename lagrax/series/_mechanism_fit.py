@@ -38,7 +38,7 @@ class MechanismModel(AbstractRoll):
             windows = _with_inputs_known(cut(record.extended(horizon), origins, self.past, horizon + 1), self.past)
             steps = math.ceil(float(jnp.max(windows.t[:, -1])) / float(self.equation.step))
             equation = dataclasses.replace(self.equation, max_steps=64 * math.ceil((1.5 * steps + 32) / 64))
-            return record.inside(np.asarray(_roll(equation, jnp.asarray(self.values), windows)))
+            return record.inside(np.asarray(_roll(equation, jnp.asarray(self.values), windows)), origins)
 
 
 def _with_inputs_known(windows: Windows, past: int) -> Windows:

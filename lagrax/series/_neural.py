@@ -56,7 +56,11 @@ class Member(eqx.Module):
         return 1 + (self.longest - 1) * jax.nn.sigmoid(self.raw)
 
     def roll(
-        self, past: Float[Array, "b l d"], more: Float[Array, "b m z"], low: Float[Array, " d"], high: Float[Array, " d"]
+        self,
+        past: Float[Array, "b l d"],
+        more: Float[Array, "b m z"],
+        low: Float[Array, "... d"],
+        high: Float[Array, "... d"],
     ) -> Float[Array, "b h d"]:
         """The next h samples after `past`, with season and inputs `more` at h + 1 times from the last sample of the past on.
 
@@ -98,8 +102,6 @@ class Ensemble(AbstractRoll):
     member: Member
     mean: np.ndarray
     sd: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
     inputs_mean: np.ndarray
     inputs_sd: np.ndarray
     season: int | None = eqx.field(static=True)
@@ -127,12 +129,12 @@ class Ensemble(AbstractRoll):
         if record.inputs is not None:  # which nobody knows ahead of an origin; the season everybody does
             own = more.shape[1] - record.inputs.shape[1]
             ahead[:, :, own:] = ahead[:, :1, own:]
-        limits = [np.asarray(x, np.float32) for x in (self.low, self.high)]
+        limits = [((limit - self.mean) / self.sd).astype(np.float32) for limit in record.limits(origins)]
         found = np.asarray(_roll(self.member, past, ahead, *limits), float)
         return found * self.sd + self.mean
 
     def ahead(self, record: Record, origins: np.ndarray, horizon: int) -> np.ndarray:
-        return record.inside(np.median(self.each(record, origins, horizon), axis=0))
+        return record.inside(np.median(self.each(record, origins, horizon), axis=0), origins)
 
 
 @eqx.filter_jit

@@ -12,7 +12,7 @@ import jax.random as jr
 import numpy as np
 
 from ._baselines import forecast_apart
-from ._blend import Blend, best_share, blended
+from ._blend import Blend, blended, cautious_share
 from ._forecaster import joined
 from ._neural import Ensemble, Member, SkipField
 from ._record import Record
@@ -119,7 +119,8 @@ class _Table:
         self.more = np.concatenate([ensemble.more(record) for record in records])
         self.level = np.zeros_like(self.x) if not anchored else _running_mean(self.x, ensemble.past)
         seen = np.concatenate([~np.isnan(record.seen) for record in records]).astype(np.float32)
-        limits = [np.asarray(limit, np.float32) for limit in (ensemble.low, ensemble.high)]
+        each = zip(*(record.limits(np.arange(len(record.t))) for record in records), strict=True)
+        limits = [((np.concatenate(limit) - ensemble.mean) / ensemble.sd).astype(np.float32) for limit in each]
         self.data = tuple(jnp.asarray(part) for part in (self.x, seen, self.more, *limits))
 
     def seen(self, rows: np.ndarray, lag: int) -> np.ndarray:
@@ -173,14 +174,12 @@ def _standardised(plan: Any, season: int | None, longest: int, anchored: bool) -
     training = np.concatenate(parts)
     around = np.concatenate([part - _running_mean(part, longest + 2) for part in parts]) if anchored else training
     mean, sd = training.mean(axis=0), np.maximum(around.std(axis=0), 1e-12)
-    low, high = ((limit - mean) / sd for limit in (training.min(axis=0), training.max(axis=0)))
-    reach = 0.5 * (high - low)
     given = [record.inputs[: record.train] for record in plan.records if record.inputs is not None]
     inputs = np.concatenate(given) if given else np.zeros((1, 0))
     record = plan.records[0]
     nobody: Any = None
     return Ensemble(
-        nobody, mean, sd, low - reach, high + reach, inputs.mean(axis=0), np.maximum(inputs.std(axis=0), 1e-12),
+        nobody, mean, sd, inputs.mean(axis=0), np.maximum(inputs.std(axis=0), 1e-12),
         season, longest + 2, float(record.t[0]), record.step,
     )  # fmt: skip
 
@@ -224,12 +223,12 @@ def _validated(plan: Any, model: Ensemble, usable: list[np.ndarray], owner: np.n
             continue
         each = model.each(record, rows, plan.horizon)
         truth = truth_of(record.seen, rows, plan.horizon)
-        networks.append(Rolled(rows, record.inside(each[mine, np.arange(len(rows))]), truth))
+        networks.append(Rolled(rows, record.inside(each[mine, np.arange(len(rows))], rows), truth))
         others.append(Rolled(rows, forecast_apart(record, rows, mine, plan.horizon), truth))
-        seen = Rolled(rows, record.inside(np.median(each, axis=0)), truth)
+        seen = Rolled(rows, record.inside(np.median(each, axis=0), rows), truth)
         inside.append((seen, Rolled(rows, plan.trained["ar"].ahead(record, rows, plan.horizon), truth)))
     network, other = joined(networks), joined(others)
-    share = best_share(network, other, plan.transform, plan.scale)
+    share = cautious_share(network, other, plan.transform, plan.scale)
     error_of = lambda rolled: mean_scaled_error(rolled, plan.transform, plan.scale)
     spread = lambda rolled: np.nanmean(np.abs(rolled.truth - rolled.ahead))
     model_there, here = blended(network, other, share), joined([blended(*pair, share) for pair in inside])

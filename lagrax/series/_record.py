@@ -34,11 +34,20 @@ class Record(eqx.Module):
         u = np.concatenate([self.u, np.repeat(self.u[-1:], rows, axis=0)])
         return Record(np.concatenate([self.t, t]), np.concatenate([self.seen, nothing]), u, inputs, self.train)
 
-    def inside(self, ahead: np.ndarray) -> np.ndarray:
-        """Forecasts kept within half the range of the training part beyond its ends: no model may run off to infinity."""
-        low, high = self.u[: self.train].min(axis=0), self.u[: self.train].max(axis=0)
+    def limits(self, origins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """For forecasts from each origin, (origins, d): half the range of what is known there beyond its ends.
+
+        Known are the training part and all rows up to the origin: a series that grows may go on to grow.
+        """
+        known = np.maximum(origins, self.train - 1)
+        low, high = np.minimum.accumulate(self.u)[known], np.maximum.accumulate(self.u)[known]
         reach = 0.5 * (high - low)
-        return np.clip(np.nan_to_num(ahead, nan=np.inf, posinf=np.inf, neginf=-np.inf), low - reach, high + reach)
+        return low - reach, high + reach
+
+    def inside(self, ahead: np.ndarray, origins: np.ndarray) -> np.ndarray:
+        """Forecasts (origins, h, d) kept within these limits: no model may run off to infinity."""
+        low, high = (limit[:, None] for limit in self.limits(origins))
+        return np.clip(np.nan_to_num(ahead, nan=np.inf, posinf=np.inf, neginf=-np.inf), low, high)
 
 
 def filled(t: np.ndarray, y: np.ndarray) -> np.ndarray:

@@ -7,6 +7,9 @@ import numpy as np
 from ._result import LEVELS, Score
 from ._transforms import Transform
 
+BLOCKS = 10
+"""Of a record: what is validated is two of them, five apart, by what was fitted to the others."""
+
 HALF, FEWEST = 0.25, 50
 """The half-life of errors, as a share of the record, and its lowest in rows."""
 
@@ -97,6 +100,13 @@ def mean_scaled_error(rolled: Rolled, transform: Transform, scale: np.ndarray) -
     """The MASE of the forecasts; `scale` (d,) is the mean absolute step of the training part."""
     miss = np.abs(transform.inverse(rolled.ahead) - transform.inverse(rolled.truth)) / scale
     return float(np.nanmean(miss))
+
+
+def errors_of_blocks(rolled: Rolled, transform: Transform, scale: np.ndarray) -> np.ndarray:
+    """The mean scaled error of each of `BLOCKS` stretches of origins, but for those of which no truth is known."""
+    blocks = np.array_split(np.arange(len(rolled.origins)), BLOCKS)
+    known = [rolled.take(block) for block in blocks if np.isfinite(rolled.truth[block]).any()]
+    return np.array([mean_scaled_error(block, transform, scale) for block in known])
 
 
 def score(rolled: Rolled, quantiles: np.ndarray, transform: Transform, scale: np.ndarray) -> Score:
