@@ -1,8 +1,6 @@
 """Series: what is checked first, periods, baselines, scores, aliases; and one fit of a known mechanism."""
 
-import dataclasses
 import json
-from types import SimpleNamespace
 
 import jax.numpy as jnp
 import numpy as np
@@ -10,15 +8,13 @@ import pytest
 
 from lagrax.fitting import _words
 from lagrax.series import MECHANISMS, Estimate, Mechanism, Parameter, _identify, _mechanism_fit, _search, fit_series
-from lagrax.series._assemble import _best
-from lagrax.series._baselines import Autoregression, SeasonalNaive, fit_autoregression
+from lagrax.series._baselines import fit_autoregression
 from lagrax.series._fit import _uneven
 from lagrax.series._identify import aliases, verdict
 from lagrax.series._mechanisms import named
 from lagrax.series._period import dominant_period
 from lagrax.series._record import Record, filled
 from lagrax.series._result import Profile
-from lagrax.series._rolling import Rolled, missed, residual_quantiles, score, truth_of
 from lagrax.series._transforms import Transform, chosen
 from lagrax.series._windows import cut, origins
 
@@ -204,89 +200,6 @@ def test_an_autoregression_finds_its_coefficients():
     assert np.allclose(again[:3], [0.3, 1.2, -0.5], atol=0.2) and not np.array_equal(again, found)
 
 
-def test_limits_of_forecasts_grow_with_what_is_known():
-    u = np.arange(100.0)[:, None] ** 2
-    record = Record(np.arange(100.0), u, u, None, 40)
-    (low, high), end = record.limits(np.array([10, 39, 80])), 39.0**2
-    assert low[:, 0].tolist() == [-end / 2, -end / 2, -(80.0**2) / 2]
-    assert high[:, 0].tolist() == [1.5 * end, 1.5 * end, 1.5 * 80.0**2]
-    # Of a straight line that has left the range of the training part far behind, the next samples are foreseen.
-    line = np.arange(100.0)[:, None] + 0.1 * np.sin(np.arange(100.0))[:, None]
-    record = Record(np.arange(100.0), line, line, None, 40)
-    ahead = fit_autoregression([record.training()]).ahead(record, np.array([95]), 4)
-    assert np.allclose(ahead[0], line[96:], atol=0.1)
-
-
-def test_forecasts_of_baselines_do_not_read_ahead():
-    u = np.random.default_rng(2).standard_normal((40, 2))
-    changed = u.copy()
-    changed[21:] = 9.0
-    for method in (SeasonalNaive(7), Autoregression(np.array([[0.1, 0.5, -0.2], [0.0, 0.9, 0.0]]))):
-        one, other = (method.ahead(record(values, 20), np.array([20]), 9) for values in (u, changed))
-        assert np.array_equal(one, other)
-    assert np.array_equal(SeasonalNaive(7).ahead(record(u), np.array([20]), 9)[0, [0, 6, 7]], u[[14, 20, 14]])
-
-
-def test_scores_count_what_they_say():
-    u = np.arange(10.0)[:, None]
-    rolled = Rolled(np.array([2, 5]), np.zeros((2, 3, 1)), truth_of(u, np.array([2, 5]), 3))
-    assert rolled.truth[:, :, 0].tolist() == [[3, 4, 5], [6, 7, 8]]
-    quantiles = np.stack([np.full((2, 3, 1), q) for q in (-9.0, -2, -1, 0, 1, 2, 6.5)])
-    found = score(rolled, quantiles, Transform("none"), np.array([2.0]))
-    assert found.mase == pytest.approx(5.5 / 2) and found.coverage95 == pytest.approx(4 / 6)
-    assert found.rmse == pytest.approx(np.sqrt(np.mean(np.array([3, 4, 5, 6, 7, 8.0]) ** 2)))
-
-
-def test_a_last_value_is_chosen_only_beyond_chance():
-    rng = np.random.default_rng(6)
-    plan = SimpleNamespace(transform=Transform("none"), scale=np.ones(1))
-    rolled = lambda errors: Rolled(np.arange(len(errors)), np.zeros_like(errors), errors)
-    errors = rng.standard_normal((100, 3, 1))
-    best = lambda naive, **others: _best(
-        {"ar": 1.0, "naive": 0.5, **others}, {"ar": rolled(errors), "naive": rolled(naive)}, plan
-    )
-    assert best(0.8 * errors) == "naive" and best(0.8 * errors, model=0.4) == "model"
-    once = np.where(np.arange(100)[:, None, None] < 10, 0.5, 1.01) * errors  # better in one block of ten only
-    assert best(once) == "ar" and best(once, model=0.9) == "model" and best(once, model=1.0) == "ar"
-
-
-def test_residual_quantiles_of_normal_errors():
-    errors = np.random.default_rng(3).standard_normal((4000, 5, 1)) * np.arange(1, 6)[None, :, None]
-    rolled = Rolled(np.arange(-4005, -5), np.zeros_like(errors), errors)
-    found = residual_quantiles(missed(rolled, 10**9, 1.0), np.array([0]))[:, 0]
-    assert np.allclose(found[[0, -1], 0, 0], [-1.96, 1.96], atol=0.15) and found[-1, 4, 0] == pytest.approx(9.8, rel=0.1)
-    # The k-th of n stands for k / (n + 1).
-    rolled = Rolled(np.arange(-40, -1), np.zeros((39, 1, 1)), np.arange(39.0).reshape(39, 1, 1))
-    assert np.allclose(
-        residual_quantiles(missed(rolled, 10**9, 1.0), np.array([0]))[:, 0, 0, 0], [-19, -16, -10, 0, 10, 16, 19]
-    )
-
-
-def test_windows_that_overlap_count_as_fewer():
-    errors = np.random.default_rng(5).standard_normal((60, 24, 1))
-    width = lambda stride: np.ptp(
-        residual_quantiles(missed(Rolled(stride * np.arange(-90, -30), 0 * errors, errors), 10**9, 1.0), np.array([0])),
-        axis=0,
-    )[0, :, 0]
-    assert (width(1)[6:-3] > width(24)[6:-3]).all() and np.allclose(width(1)[:1], width(24)[:1])
-
-
-def test_intervals_are_of_what_was_known_and_of_late():
-    errors = np.random.default_rng(4).standard_normal((400, 3, 1))
-    errors[200:] *= 4.0
-    rolled = Rolled(np.arange(-300, 100), np.zeros_like(errors), errors)
-    width = lambda rolled, widen=1.0: np.ptp(residual_quantiles(missed(rolled, 200, widen), np.array([-110, 60])), axis=0)
-    found = width(rolled)
-    assert np.allclose(found[0], 4, atol=1) and np.allclose(found[1], 16, atol=4)
-    # What is known at row 60 are errors on rows up to 60: later ones change nothing.
-    later = rolled.origins[:, None] + np.arange(1, 4) > 60
-    changed = dataclasses.replace(rolled, truth=np.where(later[..., None], 1e3, errors))
-    assert later.any() and np.array_equal(width(changed), found)
-    # Errors on rows that a method was fitted to are multiplied by as much as they are larger elsewhere.
-    assert np.allclose(width(rolled, 2.0)[0], 2 * found[0])
-    assert (found[1] < width(rolled, 2.0)[1]).all() and (width(rolled, 2.0)[1] < 1.9 * found[1]).all()
-
-
 def test_aliases_and_verdicts():
     delays = np.geomspace(1, 48, 24)
     cost = 2 - 1.0 * np.exp(-(((delays - 14) / 3) ** 2)) - 1.2 * np.exp(-(((delays - 36) / 4) ** 2))
@@ -325,6 +238,7 @@ def test_transforms():
 
 MISTAKES = {
     "the column y is constant": dict(y=np.ones(60)),
+    "the column y is constant before the part held out": dict(y=np.where(T < 50, 1.0, SINE)),
     "the time 3 occurs twice": dict(t=np.sort(np.append(T[:-1], 3.0))),
     "the times go back after 5": dict(t=np.where(T == 6, 1.5, T)),
     "got 5 samples, expected at least 12": dict(t=T[:5], y=SINE[:5]),

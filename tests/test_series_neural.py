@@ -1,5 +1,8 @@
 """Neural models of series: the scan, the steps, the split, no leak from the hold-out; small and hardly trained."""
 
+import json
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import equinox as eqx
@@ -9,10 +12,13 @@ import jax.random as jr
 import numpy as np
 import pytest
 
+import lagrax as lx
 from lagrax.series import _ensemble, _neural_fit, fit_series
-from lagrax.series._blend import cautious_share
+from lagrax.series._baselines import fit_autoregression
+from lagrax.series._blend import Blend, cautious_share
 from lagrax.series._ensemble import optimizer, split
-from lagrax.series._neural import Member, SkipField
+from lagrax.series._forecaster import Forecaster
+from lagrax.series._neural import Ensemble, Member, SkipField
 from lagrax.series._record import Record
 from lagrax.series._rolling import Rolled
 from lagrax.series._scan import greedy
@@ -72,6 +78,21 @@ def test_what_drifts_is_seen_from_where_it_is():
     assert _neural_fit._drifts([record(cycle + np.arange(200.0)[:, None] / 20)], 26)
     means = _neural_fit._running_mean(cycle, 26)
     assert np.allclose([means[0], means[9], means[99]], [cycle[0], cycle[:10].mean(0), cycle[74:100].mean(0)])
+
+
+def test_saved_forecasts_load_in_a_new_process(tmp_path):
+    """What a file names is known there without anything having been fitted."""
+    u = chaos(90)[:, None]
+    record = Record(np.arange(90.0), u, u, None, 70)
+    member = Member(SkipField(np.ones((1, 2)), np.ones(1), key=jr.key(0)), jnp.zeros(1, jnp.float32), 4.0)
+    stacked = jax.tree.map(lambda leaf: leaf[None] if eqx.is_array(leaf) else leaf, member)
+    ensemble = Ensemble(stacked, np.zeros(1), np.ones(1), np.zeros(0), np.ones(0), None, 6, 0.0, 1.0)
+    forecaster = Forecaster(Blend(ensemble, fit_autoregression([record]), 0.5), (record,), Transform("none"), 6, 1.1)
+    lx.save(tmp_path / "saved.lagrax", {"model": forecaster})
+    code = "import lagrax, sys; print(lagrax.load(sys.argv[1])['model'](3).median.tolist())"
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "saved.lagrax")], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert np.allclose(json.loads(done.stdout), forecaster(3).median, rtol=1e-5)
 
 
 def test_a_blend_has_the_smallest_share_that_is_as_good_as_the_best():

@@ -84,11 +84,12 @@ def headline(fit: SeriesFit) -> str:
         return f"The {model_name(fit)} scores {_mase(own)} {end}."
     rival = min(others, key=lambda method: others[method].mase)
     rivals = f"{METHODS[rival]} {_mase(others[rival])}"
-    if own.mase <= others[rival].mase:
+    if _mase(own) == _mase(others[rival]):
+        return f"The {model_name(fit)} forecasts as well as {METHODS[rival]}: {_mase(own)}{_rest(others, rival)}, {end}."
+    if own.mase < others[rival].mase:
         return f"The {model_name(fit)} forecasts best: {_mase(own)} against {rivals}{_rest(others, rival)}, {end}."
     winner = f"{METHODS[rival][0].upper()}{METHODS[rival][1:]}"
-    how = "as well as" if _mase(own) == _mase(others[rival]) else "better than"
-    return f"{winner} forecasts {how} the {model_name(fit)}: {_mase(others[rival])} against {_mase(own)}, {end}."
+    return f"{winner} forecasts better than the {model_name(fit)}: {_mase(others[rival])} against {_mase(own)}, {end}."
 
 
 def missing(fit: SeriesFit) -> str:

@@ -68,7 +68,9 @@ def assembled(plan: Plan, found: dict[str, Any], notes: list[str], settings: dic
         inside = joined([one.take(one.origins + plan.horizon < 0) for one in rolled])
         held = [_held_out(one, len(r.t) - r.train, plan.horizon) for one, r in zip(rolled, plan.records, strict=True)]
         ahead, misses = joined(held), missed(joined(rolled), longest, widen.get(name, 1.0))
-        scores[name] = score(ahead, residual_quantiles(misses, ahead.origins), plan.transform, plan.scale)
+        known = np.isfinite(ahead.truth).any()
+        quantiles = residual_quantiles(misses, ahead.origins)
+        scores[name] = score(ahead, quantiles, plan.transform, plan.scale) if known else None
         insides[name] = inside
         origins = len(ahead.origins)
     validation = {name: mean_scaled_error(inside, plan.transform, plan.scale) for name, inside in insides.items()}
@@ -80,10 +82,7 @@ def assembled(plan: Plan, found: dict[str, Any], notes: list[str], settings: dic
     }
     fitted = _fitted(final.get("model", final[best]), plan, first)
     everyone = {name: scores.get(name) for name in ("model", "naive", "seasonal_naive", "ar")}
-    sentence = (
-        f"The forecast given is that of {_CALLED[best]}, which had the lowest error in the training part (MASE "
-        f"{validation[best]:.3g})."
-    )
+    sentence = _reason(best, validation)
     if len(plan.samples.groups) > 1:
         sentence += f" It goes on from the last of the series, {plan.samples.groups[-1][0]}."
     return SeriesFit(
@@ -108,13 +107,24 @@ def assembled(plan: Plan, found: dict[str, Any], notes: list[str], settings: dic
 def _best(validation: dict[str, float], insides: dict[str, Rolled], plan: Plan) -> str:
     """The method with the lowest error in the training part; last values only if they gain more than chance may give."""
     errors = {name: errors_of_blocks(inside, plan.transform, plan.scale) for name, inside in insides.items()}
-    candidates = {"ar"} | {"model"} & validation.keys()
-    for name in insides.keys() - candidates:
-        gain = 1 - errors[name] / np.maximum(errors["ar"], 1e-300)
+    candidates = [name for name in ("ar", "model") if np.isfinite(validation.get(name, np.nan))]
+    for name in ("naive", "seasonal_naive"):
+        gain = 1 - errors[name] / np.maximum(errors["ar"], 1e-300) if name in errors else np.zeros(0)
         if len(gain) > 1 and gain.mean() > gain.std(ddof=1) / np.sqrt(len(gain)):
-            candidates.add(name)
-    # (A model that is wholly the autoregression's gives way to it.)
-    return min(candidates, key=lambda name: (validation[name], name == "model"))
+            candidates.append(name)
+    # (The first of equals: a model that is wholly the autoregression's gives way to it.)
+    return min(candidates, key=lambda name: validation[name], default="ar")
+
+
+def _reason(best: str, validation: dict[str, float]) -> str:
+    """Why its forecast is given."""
+    given = f"The forecast given is that of {_CALLED[best]}"
+    if not np.isfinite(validation[best]):
+        return f"{given}: the training part is too short to compare forecasts so far ahead in it."
+    error = f"in the training part (MASE {validation[best]:.3g})"
+    if validation[best] > min(value for value in validation.values() if np.isfinite(value)):
+        return f"{given}: no other had an error that is lower by more than chance may give {error}."
+    return f"{given}, which had the lowest error {error}."
 
 
 def _held_out(rolled: Rolled, rows: int, horizon: int) -> Rolled:

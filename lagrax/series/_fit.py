@@ -11,6 +11,7 @@ import numpy as np
 from ._assemble import Plan, assembled
 from ._mechanism_fit import delay_ranges, fit_mechanism
 from ._mechanisms import Mechanism, named, of_field
+from ._neural_fit import fit_neural
 from ._period import dominant_period
 from ._record import Record, filled
 from ._result import Samples, SeriesFit
@@ -82,6 +83,7 @@ def fit_series(
     mechanism = _mechanism_of(model, params, delays, samples)
     way = chosen(_transform_name(transform, mechanism), samples.y[_training_rows(samples, holdout)])
     records = _records(samples, way, holdout)
+    _check_training(records, samples.names)
     period = _period_of(records)
     horizon = _horizon_of(horizon, records, period)
     plan = Plan(samples, records, way, period, horizon, season)
@@ -97,8 +99,6 @@ def fit_series(
     made_of = asked(samples.checksum(), "neural" if mechanism is None else mechanism, {**settings, "minutes": None})
     stages = Stages(folder, made_of, tell, report)
     if mechanism is None:
-        from ._neural_fit import fit_neural
-
         found = fit_neural(plan, delays, delay_bounds, season, seeds, minutes, stages)
     else:
         found = _with_mechanism(plan, mechanism, params, delays, delay_bounds, stages)
@@ -200,10 +200,29 @@ def _train(rows: int, holdout: float) -> int:
 def _records(samples: Samples, transform: Transform, holdout: float) -> list[Record]:
     found = []
     for _, a, b in samples.groups:
-        t, seen = samples.t[a:b], transform.forward(samples.y[a:b])
-        inputs = None if samples.inputs is None else filled(t, samples.inputs[a:b])
-        found.append(Record(t, seen, filled(t, seen), inputs, _train(b - a, holdout)))
+        t, seen, train = samples.t[a:b], transform.forward(samples.y[a:b]), _train(b - a, holdout)
+        inputs = None if samples.inputs is None else _filled_apart(t, samples.inputs[a:b], train)
+        found.append(Record(t, seen, _filled_apart(t, seen, train), inputs, train))
     return found
+
+
+def _filled_apart(t: np.ndarray, y: np.ndarray, train: int) -> np.ndarray:
+    """Gaps of the training part are filled without what comes after it."""
+    if np.isnan(y[:train]).all(axis=0).any():
+        return filled(t, y)
+    return np.concatenate([filled(t[:train], y[:train]), filled(t, y)[train:]])
+
+
+def _check_training(records: list[Record], names: tuple[str, ...]) -> None:
+    values = np.concatenate([record.seen[: record.train] for record in records])
+    for name, column in zip(names, values.T, strict=True):
+        known = column[~np.isnan(column)]
+        if len(known) == 0 or known.min() == known.max():
+            what = "has no value" if len(known) == 0 else "is constant"
+            raise ValueError(
+                f"the column {name} {what} before the part held out, expected one that changes there: choose a smaller "
+                "holdout"
+            )
 
 
 def _uneven(records: list[Record], mechanism: Mechanism | None) -> list[str]:

@@ -39,8 +39,9 @@ def fit_neural(
     longest = _longest(plan, bounds)
     window = min(plan.horizon, WINDOW)
     usable = [_origins(record, record.train, longest, window) for record in plan.records]
-    if rows < FEWEST_NEURAL or sum(map(len, usable)) < FEWEST_NEURAL // 2:
-        return _refused(rows)
+    why = _too_few(plan, rows, usable)
+    if why is not None:
+        return _refused(plan, why)
     until = time.monotonic() + (math.inf if minutes is None else 60 * minutes)
     anchored, step = _drifts(plan.records, longest + 2), plan.records[0].step
     first = _standardised(plan, season, longest, anchored)
@@ -210,13 +211,18 @@ def _members(table: _Table, usable: list[np.ndarray], found: Scan, longest: int,
     return eqx.combine(stacked, eqx.filter(members[0], is_array, inverse=True))
 
 
+def _scored(record: Record, rows: np.ndarray, horizon: int) -> np.ndarray:
+    """From which of the rows the whole horizon lies in the training part."""
+    return rows + horizon < record.train
+
+
 def _validated(plan: Any, model: Ensemble, usable: list[np.ndarray], owner: np.ndarray) -> Validated:
     """Each member forecasts the blocks that it did not see, as does an autoregression fitted without them."""
     networks, others, inside, first = [], [], [], 0
     for record, rows in zip(plan.records, usable, strict=True):
         mine = owner[first : first + len(rows)]
         first += len(rows)
-        keep = (rows + plan.horizon < record.train) & (mine >= 0)
+        keep = _scored(record, rows, plan.horizon) & (mine >= 0)
         keep &= np.arange(len(rows)) % max(1, len(rows) // 200) == 0
         rows, mine = rows[keep], mine[keep]
         if len(rows) == 0:
@@ -260,12 +266,21 @@ def _profiles(found: Scan, step: float) -> tuple[Profile, ...]:
     return tuple(Profile(f"tau{i + 1}", lags * step, errors / errors.min()) for i, (lags, errors) in enumerate(curves))
 
 
-def _refused(rows: int) -> dict[str, Any]:
-    note = (
-        f"No neural model was fitted: the training part has {rows} samples, and at least {FEWEST_NEURAL} are needed; the "
-        "forecast is a baseline's."
-    )
+def _too_few(plan: Any, rows: int, usable: list[np.ndarray]) -> str | None:
+    """Why there are too few samples to train a network or to see how good it is; None if there are enough."""
+    windows = sum(map(len, usable))
+    if rows < FEWEST_NEURAL:
+        return f"the training part has {rows} samples, and at least {FEWEST_NEURAL} are needed"
+    if windows < FEWEST_NEURAL // 2:
+        return f"the training part has {windows} rows with a past as long as a delay, and {FEWEST_NEURAL // 2} are needed"
+    if not any(_scored(record, at, plan.horizon).any() for record, at in zip(plan.records, usable, strict=True)):
+        return f"the training part, {rows} samples, is too short to look {plan.horizon} ahead in it"
+    return None
+
+
+def _refused(plan: Any, why: str) -> dict[str, Any]:
+    note = f"No neural model was fitted: {why}; the forecast is a baseline's."
     return {
         "kind": "neural", "delays": (), "parameters": (), "profiles": (), "trained": None, "model": None, "notes": (note,),
-        "first": max(1, rows // 3), "widen": 1.0, "validated": None,
+        "first": max(1, min(record.train for record in plan.records) // 3), "widen": 1.0, "validated": None,
     }  # fmt: skip

@@ -1,6 +1,7 @@
 """Rolling origins: how good forecasts were inside the record, and from that how sure they are beyond it."""
 
 import dataclasses
+import math
 
 import numpy as np
 
@@ -12,6 +13,11 @@ BLOCKS = 10
 
 HALF, FEWEST = 0.25, 50
 """The half-life of errors, as a share of the record, and its lowest in rows."""
+
+FEW = 10
+"""Origins whose errors are known."""
+
+_MIDDLE = int(np.argmin(np.abs(LEVELS - 0.5)))
 
 
 @dataclasses.dataclass
@@ -58,7 +64,8 @@ def missed(rolled: Rolled, rows: int, widen: float) -> Misses:
 def residual_quantiles(misses: Misses, nows: np.ndarray) -> np.ndarray:
     """(q, m, h, d): the quantiles of truth − forecast at each horizon.
 
-    Of the errors at that horizon and its neighbours, those that are known at each of the rows `nows` (m,).
+    Of the errors at that horizon and its neighbours, those that are known at each of the rows `nows` (m,). Where few are,
+    quantiles are no closer than those of one sample less ahead: what was hardly ever seen is not more certain.
     """
     _, horizon, columns = misses.errors.shape
     quantiles = np.zeros((len(LEVELS), len(nows), horizon, columns))
@@ -71,24 +78,35 @@ def residual_quantiles(misses: Misses, nows: np.ndarray) -> np.ndarray:
         # Neighbouring horizons of one origin err together, as do origins whose windows overlap: exceedances by half as much.
         alike = len(near) * max(1.0, 0.5 * (h + 1) / stride)
         for d in range(columns):
-            of_horizon = misses.errors[:, near, d].ravel(), known_at.ravel()
+            errors = misses.errors[:, near, d]
             for m, now in enumerate(nows):
-                quantiles[:, m, h, d] = _quantiles(*of_horizon, now, misses.half, alike)
-    # The median stays the forecast itself: a bias of the past need not be one of the future.
-    return quantiles - quantiles[int(np.argmin(np.abs(LEVELS - 0.5)))]
+                known = np.isfinite(errors) & (known_at <= now)
+                found = _quantiles(errors[known], now - known_at[known], misses.half, alike)
+                if h > 0 and known.any(axis=1).sum() < FEW:
+                    found = _no_closer(found, quantiles[:, m, h - 1, d])
+                quantiles[:, m, h, d] = found
+    return quantiles
 
 
-def _quantiles(errors: np.ndarray, known_at: np.ndarray, now: int, half: float, alike: float) -> np.ndarray:
-    """(q,), widened as for a sample of this size: the k-th of n stands for k / (n + 1). `alike` errors count as one."""
-    known = np.isfinite(errors) & (known_at <= now)
-    if known.sum() < 2:
+def _quantiles(errors: np.ndarray, age: np.ndarray, half: float, alike: float) -> np.ndarray:
+    """(q,), widened as for a sample of this size: the k-th of n stands for k / (n + 1). `alike` errors count as one.
+
+    The median stays the forecast itself: a bias of the past need not be one of the future.
+    """
+    if len(errors) < 2:
         return np.zeros(len(LEVELS))
-    order = np.argsort(errors[known])
-    errors, weights = errors[known][order], 0.5 ** ((now - known_at[known][order]) / half)
+    order = np.argsort(errors)
+    errors, weights = errors[order], 0.5 ** (age[order] / half)
     share = weights / weights.sum()
     count = max(1.0, 1 / np.sum(share**2) / alike)
     places = (count * (np.cumsum(share) - share / 2) + 0.5) / (count + 1)
-    return np.interp(LEVELS, places, errors)
+    found = np.interp(LEVELS, places, errors)
+    return found - found[_MIDDLE]
+
+
+def _no_closer(quantiles: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """The farther of both from the median, level by level."""
+    return np.where(LEVELS < 0.5, np.minimum(quantiles, others), np.maximum(quantiles, others))
 
 
 def banded(ahead: np.ndarray, quantiles: np.ndarray, transform: Transform) -> np.ndarray:
@@ -99,7 +117,7 @@ def banded(ahead: np.ndarray, quantiles: np.ndarray, transform: Transform) -> np
 def mean_scaled_error(rolled: Rolled, transform: Transform, scale: np.ndarray) -> float:
     """The MASE of the forecasts; `scale` (d,) is the mean absolute step of the training part."""
     miss = np.abs(transform.inverse(rolled.ahead) - transform.inverse(rolled.truth)) / scale
-    return float(np.nanmean(miss))
+    return float(np.nanmean(miss)) if np.isfinite(miss).any() else math.nan
 
 
 def errors_of_blocks(rolled: Rolled, transform: Transform, scale: np.ndarray) -> np.ndarray:
