@@ -11,10 +11,18 @@ PAST = 0.5
 TOLERANCE = 1e-6
 
 
-def solve(y0: Any, t1: Any, solver: dfx.AbstractSolver | None = None, tolerance: float = TOLERANCE, max_steps: int = 4096):
+def solve(
+    y0: Any,
+    t1: Any,
+    solver: dfx.AbstractSolver | None = None,
+    tolerance: float = TOLERANCE,
+    max_steps: int = 4096,
+    **controller: float,
+):
     """The `Solution` that starts from the constant past `y0`; holds y(t1) only.
 
-    Dopri5 by default: to t = 20 it attempts 201 steps where Tsit5 attempts 225, with errors of 2e-5 and 1e-5.
+    Dopri5 by default: to t = 20 it attempts 201 steps where Tsit5 attempts 225, with errors of 2e-5 and 1e-5. `controller`:
+    coefficients of the step size controller, if not the default.
     """
     return lx.ddesolve(
         lx.DelayTerm(lambda t, y, z, args: BETA * z / (1 + z**EXPONENT) - GAMMA * y, DELAY),
@@ -23,7 +31,7 @@ def solve(y0: Any, t1: Any, solver: dfx.AbstractSolver | None = None, tolerance:
         t1=t1,
         dt0=None,
         history=y0,
-        stepsize_controller=dfx.PIDController(rtol=tolerance, atol=tolerance),
+        stepsize_controller=dfx.PIDController(rtol=tolerance, atol=tolerance, **controller),
         max_steps=max_steps,
     )
 
