@@ -2,6 +2,8 @@
 
 import enum
 import json
+import subprocess
+import sys
 from collections import namedtuple
 from collections.abc import Callable
 from typing import Any
@@ -266,3 +268,12 @@ def test_tracers_and_cycles(path):
     cycle.append(cycle)
     with pytest.raises(TypeError, match="nested deeper than 100"):
         save(path, cycle)
+
+
+def test_a_model_loads_where_nothing_but_lagrax_was_imported(tmp_path):
+    """What it is made of is loaded at its first use, and nobody has used it there."""
+    model = lxn.NeuralDDE(lxn.MLPField(1, width=2, depth=1, key=jax.random.key(0)), 0.7, t1=1.3)
+    save(tmp_path / "model.lagrax", model)
+    code = "import lagrax, sys; print(type(lagrax.load(sys.argv[1])).__name__)"
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "model.lagrax")], capture_output=True, text=True)
+    assert done.stdout == "NeuralDDE\n", done.stderr

@@ -14,33 +14,20 @@ import json
 import math
 import os
 import re
-import sys
 from collections.abc import Callable, Iterable
 from typing import Any, BinaryIO
 
-import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optimistix as optx
 
 from .. import __version__
-from .._xla._compat import use_stepsize_tol
 from ._files import replacing
+from ._known import DTYPES, known
 
 _FORMAT, _VERSION = "lagrax model", 1
 _LONGEST_LINE, _DEEPEST = 1024, 100
-_NAMESPACES = ("lagrax", "lagrax.nn", "equinox.nn", "diffrax", "optimistix", "lineax")
-_JAX_NN = (
-    "relu relu6 sigmoid softplus silu gelu elu selu celu leaky_relu log_sigmoid soft_sign softmax log_softmax hard_tanh "
-    "hard_sigmoid hard_silu mish glu squareplus identity standardize logsumexp"
-)
-_JNP = "tanh sin cos tan exp expm1 log log1p abs square sqrt arctan arcsinh sinh cosh sign sum mean"
-_DTYPES = [
-    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
-    *("float16", "bfloat16", "float32", "float64", "complex64", "complex128"),
-]
 _RETIRED = ("tally",)
 """Fields that modules of lagrax had once, and that mean nothing where they are None."""
 _KEYS = ("threefry2x32", "rbg", "unsafe_rbg")
@@ -62,7 +49,7 @@ def save(path: str | os.PathLike, model: Any) -> None:
     What a save that was killed has left beside it, the next one removes.
     """
     arrays: list[bytes] = []
-    tree = _Writer(_names(_known()), arrays).encode(model, "model", 0)
+    tree = _Writer(_names(known()), arrays).encode(model, "model", 0)
     header = json.dumps(tree, indent=1, ensure_ascii=False, allow_nan=False).encode("utf-8", "surrogatepass") + b"\n"
     data = b"".join(arrays)
     first = {
@@ -88,13 +75,13 @@ def load(path: str | os.PathLike, *, classes: Iterable[type] = (), functions: It
     format or names what is not known.
     """
     given: tuple[Any, ...] = (*classes, *functions)
-    known = _known() | {item.__name__: item for item in given}
+    names = known() | {item.__name__: item for item in given}
     with open(path, "rb") as file:
         first = _first_line(file, path)
         header, data = _contents(file, first, path)
     try:
         tree = json.loads(header, parse_constant=_no_constant)
-        reader = _Reader(known, data)
+        reader = _Reader(names, data)
         model = reader.decode(tree, "model", 0)
     except ModelFileError as error:
         raise ModelFileError(f"{path}: {error}") from None
@@ -146,37 +133,6 @@ def _contents(file: BinaryIO, first: dict[str, Any], path: Any) -> tuple[bytes, 
     return content[: first["header_bytes"]], content[first["header_bytes"] :]
 
 
-def _known() -> dict[str, Any]:
-    """The classes and functions that a file may name without the caller's help.
-
-    Functions of lagrax itself are limited to `lagrax.nn`, which only computes: a model calls its functions, and a file must
-    not be able to have `save` called.
-    """
-    known: dict[str, Any] = {f"jax.nn.{name}": getattr(jax.nn, name) for name in _JAX_NN.split()}
-    known |= {f"jax.numpy.{name}": getattr(jnp, name) for name in [*_JNP.split(), *_DTYPES]}
-    known |= {f"numpy.{name}": getattr(np, name) for name in _DTYPES if name != "bfloat16"}
-    known |= {f"optimistix.{name}": getattr(optx, name) for name in ("rms_norm", "max_norm", "two_norm")}
-    known["diffrax.save_y"] = dfx.SubSaveAt(t1=True).fn
-    known["diffrax.use_stepsize_tol"] = use_stepsize_tol
-    known["equinox.nn.identity"] = inspect.signature(eqx.nn.MLP).parameters["final_activation"].default
-    dir(sys.modules["lagrax"])  # loads its names, which are not there before their first use
-    own = [name for name in list(sys.modules) if name.startswith("lagrax.")]
-    for namespace in dict.fromkeys((*_NAMESPACES, *own)):
-        for name, item in list(vars(sys.modules[namespace]).items()) if namespace in sys.modules else ():
-            if _is_plain_class(item) or (namespace.startswith("lagrax.nn") and _is_own_function(item)):
-                known.setdefault(f"{namespace}.{name}", item)
-    return known
-
-
-def _is_plain_class(item: Any) -> bool:
-    """Whether item is a class whose instances can be put together without running code of its own."""
-    return isinstance(item, type) and issubclass(item, eqx.Module | enum.Enum) and item is not enum.Enum
-
-
-def _is_own_function(item: Any) -> bool:
-    return callable(item) and not isinstance(item, type) and getattr(item, "__module__", "").startswith("lagrax.nn")
-
-
 def _names(known: dict[str, Any]) -> dict[int, str]:
     """The first name of each object."""
     return {id(item): name for name, item in reversed(known.items())}
@@ -206,7 +162,7 @@ class _Writer:
             return {"dict": [[inside(key, f" key {key!r}"), inside(part, f"[{key!r}]")] for key, part in item.items()]}
         if isinstance(item, enum.Enum):
             return {"enum": self.names.get(id(type(item)), type(item).__name__), "member": item.name}
-        if isinstance(item, np.dtype) and item.name in _DTYPES:
+        if isinstance(item, np.dtype) and item.name in DTYPES:
             return {"dtype": item.name}
         if isinstance(item, jax.Array | np.ndarray | np.generic):
             return self.array(item, place)
@@ -224,8 +180,8 @@ class _Writer:
             raise TypeError(f"{place} is being traced, expected a concrete array: save outside of jit, vmap and grad")
         if jnp.issubdtype(item.dtype, jax.dtypes.prng_key):
             return {"key": str(jax.random.key_impl(item)), "data": self.array(jax.random.key_data(item), place)}
-        if item.dtype.name not in _DTYPES:
-            raise TypeError(f"{place} has dtype {item.dtype}, expected one of {', '.join(_DTYPES)}: convert it")
+        if item.dtype.name not in DTYPES:
+            raise TypeError(f"{place} has dtype {item.dtype}, expected one of {', '.join(DTYPES)}: convert it")
         kind = "jax" if isinstance(item, jax.Array) else "scalar" if isinstance(item, np.generic) else "numpy"
         values = np.asarray(item)
         shape = ",".join(map(str, values.shape))
@@ -282,7 +238,7 @@ class _Reader:
                 return float(text)
             case {"complex": str(text), **rest} if not rest:
                 return complex(text)
-            case {"dtype": str(name), **rest} if name in _DTYPES and not rest:
+            case {"dtype": str(name), **rest} if name in DTYPES and not rest:
                 return jnp.dtype(name)
             case {"key": str(kind), "data": dict(data), **rest} if kind in _KEYS and not rest:
                 return self.key(kind, data, place)
@@ -355,7 +311,7 @@ class _Reader:
         kind = next((kind for kind in ("jax", "numpy", "scalar") if kind in node), "")
         found = _ARRAY.fullmatch(text) if isinstance(text := node.get(kind), str) else None
         weak = node.get("weak", False)
-        if not found or found[1] not in _DTYPES or type(weak) is not bool or set(node) - {kind, "offset", "weak"}:
+        if not found or found[1] not in DTYPES or type(weak) is not bool or set(node) - {kind, "offset", "weak"}:
             raise ModelFileError(
                 f"{place} is not described as an array should be, expected such as 'float32[3,2]': save it again"
             )
