@@ -274,6 +274,8 @@ def test_a_model_loads_where_nothing_but_lagrax_was_imported(tmp_path):
     """What it is made of is loaded at its first use, and nobody has used it there."""
     model = lxn.NeuralDDE(lxn.MLPField(1, width=2, depth=1, key=jax.random.key(0)), 0.7, t1=1.3)
     save(tmp_path / "model.lagrax", model)
-    code = "import lagrax, sys; print(type(lagrax.load(sys.argv[1])).__name__)"
+    code = (
+        "import jax, lagrax, sys; jax.config.update('jax_enable_x64', True); print(type(lagrax.load(sys.argv[1])).__name__)"
+    )
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "model.lagrax")], capture_output=True, text=True)
     assert done.stdout == "NeuralDDE\n", done.stderr
