@@ -8,6 +8,7 @@ import pytest
 
 import lagrax as lx
 
+from .moving_problems import MOVING
 from .problems import decay
 
 FROM_ZERO = (dfx.Tsit5(), 0.0, 4.0, None, 0.0)
@@ -90,3 +91,13 @@ def test_a_derivative_that_depends_on_itself_too_strongly_is_refused():
     run = jax.jit(lambda a: lx.ddesolve(term, dfx.Tsit5(), 0.0, 1.0, None, lambda t: t, a, throw=False, max_steps=64).result)
     assert run(0.5) == lx.RESULTS.successful
     assert run(2.0) == lx.RESULTS.no_convergence
+
+
+def test_a_rejected_step_leaves_none_of_a_few_floats():
+    """Behind the kink at t = 1 a step that was far too long saw the delay leave the past at its very start, and the next one
+    ended there. A step of 4e-15 has no curvature, and a second derivative was off by 0.13 of 5.9."""
+    problem = MOVING["state-dependent delay"]
+    run = jax.jit(lambda p: problem.solve(p, 1e-9, t1=5.0, saveat=dfx.SaveAt(steps=True)).ts)
+    for b in (1.0, 1.0 + 1e-9, 1.001):
+        ts = run(jnp.array([1.0, b, 0.25]))
+        assert np.diff(ts[np.isfinite(ts)]).min() > 1e-6

@@ -31,7 +31,7 @@ from .._xla._compat import unvmap_any
 from .._xla._fold import any_of
 from .._xla._neighbours import just_after
 from ._broken import with_broken_lags
-from ._crossing import BEYOND, Crossing, first_crossing, landing_time
+from ._crossing import BEYOND, TINY, Crossing, first_crossing, landing_time
 from ._lookup import View, frozen, look_back, slope_flags
 from ._record import Note, Record, empty_record
 from ._slack import slack_of
@@ -252,8 +252,9 @@ def _verdict(
         t=t,
         y=y,
         target=target,
-        # (A step that is too long for its error too had better end there next time.)
-        clip=jnp.where(crossing.found & ~lands, behind, jnp.inf),
+        # (A step that is too long for its error too had better end there next time; but not at its very start: what it saw
+        # there is hardly ever true, and a step of a few floats has no curvature, which second derivatives need.)
+        clip=jnp.where(crossing.found & ~lands & (good | (crossing.theta > TINY)), behind, jnp.inf),
         controller_state=jax.tree.map(lambda a, b: jnp.where(undone, b, a), controller_state, carry.controller_state),
         result=with_broken_lags(result, keep, crossing, start, t, y, problem, setup),
     )
