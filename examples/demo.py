@@ -140,7 +140,8 @@ class Progress:
             return
         self.shown, rate = now, self.done / (now - self.start)
         left = (self.total - self.done) / rate
-        line = f"  {self.done:>{len(str(self.total))}}/{self.total}  {message}  {rate:.{int(rate < 10)}f} it/s  {left:.1f} s left"
+        speed = f"{rate:.{int(rate < 10)}f} it/s  {left:.1f} s left"
+        line = f"  {self.done:>{len(str(self.total))}}/{self.total}  {message}  {speed}"
         width = shutil.get_terminal_size().columns - 1
         print(f"\r{line[:width]:<{width}}" if live else line, end="" if live and not last else "\n", flush=True)
 
