@@ -15,7 +15,7 @@ HALF, FEWEST = 0.25, 50
 """The half-life of errors, as a share of the record, and its lowest in rows."""
 
 FEW = 10
-"""Origins whose errors are known."""
+"""Errors that are known from fewer origins than this do not make an interval narrower."""
 
 _MIDDLE = int(np.argmin(np.abs(LEVELS - 0.5)))
 
