@@ -23,8 +23,8 @@ from ._distributed import WithIntegrals, expand, of_states
 from ._given import initial_state, with_arrays
 from ._impulses import Impulses, check_impulses
 from ._lag import are_planned, is_lag
-from ._memory import rows_of
 from ._network._select import prepared
+from ._ring import rows_of
 from ._setup import UNLIMITED
 from ._term import DelayTerm
 

@@ -15,8 +15,7 @@ from .._xla._compat import unvmap_any
 from .._xla._fold import any_of, fold
 from .._xla._neighbours import just_after
 from ._crossing import Crossing, promise
-from ._lookup import frozen
-from ._slack import slack_of
+from ._lookup import frozen, slack_of
 from ._sweep import Start
 
 

@@ -21,7 +21,6 @@ from .._xla._buffer import read_each
 from .._xla._compat import unvmap_any
 from .._xla._fold import any_of
 from .._xla._neighbours import previous
-from ._slack import slack_of
 from ._sources import Sources
 
 
@@ -78,6 +77,11 @@ class View(eqx.Module):
         may be one, whose derivative is known and whose curvature is not. What is read is read at the times given."""
         slack = slack_of(problem)
         return jnp.minimum(times, self.upper - 2 * slack) + slack
+
+
+def slack_of(problem: Problem) -> Float[Array, ""]:
+    """How exactly a step knows where it looks: by how much a lag may look beyond an end of its piece because of rounding."""
+    return 64 * jnp.finfo(problem.t0.dtype).eps * jnp.maximum(jnp.abs(problem.t0), jnp.abs(problem.t1))
 
 
 def frozen(tree: PyTree) -> PyTree:

@@ -32,9 +32,8 @@ from .._xla._fold import any_of
 from .._xla._neighbours import just_after
 from ._broken import with_broken_lags
 from ._crossing import BEYOND, TINY, Crossing, first_crossing, landing_time
-from ._lookup import View, frozen, look_back, slope_flags
+from ._lookup import View, frozen, look_back, slack_of, slope_flags
 from ._record import Note, Record, empty_record
-from ._slack import slack_of
 from ._sources import Entry, Sources, initial_sources, next_echo, next_stop, pass_end, seat
 from ._sweep import Start, Sweep, continued, start_at, take_sweeps
 
