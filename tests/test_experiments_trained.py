@@ -13,7 +13,7 @@ import pytest
 import lagrax as lx
 from lagrax import experiments, runner
 from lagrax.experiments import spiral
-from lagrax.experiments._regression import Series, absolute_error, smooth
+from lagrax.experiments._training import Series, absolute_error, smooth
 from lagrax.runner import Options, _folder
 from lagrax.train import fit
 

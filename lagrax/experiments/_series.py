@@ -16,8 +16,18 @@ from .._term import DelayTerm
 from ..nn import AbstractModel, Form, MLPField, NeuralDDE, NeuralODE
 from ..runner import Claim, Figure, Outcome, Preset, Settings, Table, figures, number, of_seeds
 from ..train import Fit, unstack
-from ._regression import FitNumbers, Series, judged, median_seed, plot_band, predict, smooth, train
-from ._training import evaluations_at_end, ranges_table
+from ._training import (
+    FitNumbers,
+    Series,
+    evaluations_at_end,
+    judged,
+    median_seed,
+    plot_band,
+    predict,
+    ranges_table,
+    smooth,
+    train,
+)
 
 DELAY, TRAINING, END = 1.0, 3.0, 8.0
 HORIZONS = {"τ": 1.0, "2τ": 2.0, "5τ": 5.0}

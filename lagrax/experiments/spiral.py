@@ -14,8 +14,19 @@ from .._term import DelayTerm
 from ..nn import AbstractModel, Form, MLPField, NeuralDDE, NeuralODE
 from ..runner import Claim, Experiment, Outcome, Preset, Settings, Table, figures, number, of_seeds, range_of
 from ..train import Fit, unstack
-from ._regression import FitNumbers, Series, judged, median_seed, plot_band, predict, repeat, smooth, train
-from ._training import evaluations_at_end, ranges_table
+from ._training import (
+    FitNumbers,
+    Series,
+    evaluations_at_end,
+    judged,
+    median_seed,
+    plot_band,
+    predict,
+    ranges_table,
+    repeat,
+    smooth,
+    train,
+)
 
 DELAY, T1 = 0.5, 2.5
 MATRIX = ((-1.0, 1.0), (-1.0, -1.0))
