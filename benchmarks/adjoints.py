@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import lagrax as lx
-from lagrax.experiments._gradients import ADJOINTS, Passes, backward_evaluations, relative_error
+from lagrax.experiments.complexity import ADJOINTS, Passes, backward_evaluations, relative_error
 
 from .timing import interleave
 
