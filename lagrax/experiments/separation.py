@@ -4,8 +4,10 @@ import dataclasses
 from typing import NamedTuple
 
 import equinox as eqx
+import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+from jaxtyping import Array, Bool, Float
 from scipy.optimize import linprog
 
 from ..nn import separating_dde
@@ -23,7 +25,6 @@ from ..runner import (
     number,
     of_seeds,
 )
-from ._rings import draw_points
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,6 +81,19 @@ def run(settings: Settings[SeparationNumbers]) -> Outcome:
     ]
     table = Table("The best straight line", ("data", "points on their side", "gap between the classes"), rows)
     return Outcome(metrics, [_claim(settings, found)], [figure], [table])
+
+
+def draw_points(
+    key: Array, inner: int, outer: int, radii: tuple[float, float, float]
+) -> tuple[Float[Array, "points 2"], Bool[Array, " points"]]:
+    """Points uniform in the disc of radius r₁, then in the ring from r₂ to r₃; and which are in the disc."""
+    r1, r2, r3 = radii
+    radius_key, angle_key = jr.split(key)
+    is_inner = jnp.arange(inner + outer) < inner
+    low, high = jnp.where(is_inner, 0.0, r2), jnp.where(is_inner, r1, r3)
+    radius = jnp.sqrt(low**2 + jr.uniform(radius_key, is_inner.shape) * (high**2 - low**2))
+    angle = jr.uniform(angle_key, is_inner.shape, maxval=2 * jnp.pi)
+    return radius[:, None] * jnp.stack([jnp.cos(angle), jnp.sin(angle)], axis=1), is_inner
 
 
 def best_line(points: np.ndarray, inner: np.ndarray) -> Line:

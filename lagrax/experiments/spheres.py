@@ -27,8 +27,8 @@ from ..runner import (
     of_seeds,
 )
 from ..train import Fit, unstack
-from ._rings import draw_points
 from ._training import evaluations, evaluations_at_end, judged, ranges_table, train_seeds
+from .separation import draw_points
 
 T1 = 1.0
 RADII = (0.5, 1.0, 1.5)
