@@ -1,9 +1,10 @@
-"""The Mackey–Glass equation x' = β x(t - τ) / (1 + x(t - τ)ⁿ) - γ x(t), β = 4, n = 9.65, γ = 2, τ = 1."""
+"""The Mackey–Glass equation x' = β x(t - τ) / (1 + x(t - τ)ⁿ) - γ x(t), β = 4, n = 9.65, γ = 2, τ = 1:
+the experiment `population` with another equation."""
 
 import functools as ft
 
 from ..runner import Experiment
-from ._series import SeriesNumbers, System, presets, run
+from .population import SeriesNumbers, System, presets, run
 
 SYSTEM = System("Mackey–Glass system", lambda y, z: 4 * z / (1 + z**9.65) - 2 * y, 0.1, 1.5)
 
