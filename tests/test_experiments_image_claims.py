@@ -13,7 +13,7 @@ from scipy import stats
 import lagrax as lx
 from lagrax import experiments, runner
 from lagrax.datasets.images import Images
-from lagrax.experiments.images import _claims, _data, _differences, _figures
+from lagrax.experiments.images import _claims, _data, _figures
 from lagrax.experiments.images import _classifying as classification
 from lagrax.experiments.images import _models as models
 from lagrax.runner import Options, UserError, _folder, configure, figures
@@ -89,19 +89,19 @@ def test_reduced_preset():
 def test_interval_over_seeds_is_students():
     values = np.array([0.3, 0.9, -0.1, 0.4, 0.6])
     expected = stats.ttest_1samp(values, 0).confidence_interval(0.95)
-    np.testing.assert_allclose(_differences.student(values), expected)
-    assert _differences.student(values[:1]) is None and _differences.student(np.array([1.0, np.nan])) is None
+    np.testing.assert_allclose(_claims.student(values), expected)
+    assert _claims.student(values[:1]) is None and _claims.student(np.array([1.0, np.nan])) is None
 
 
 def test_interval_over_images_covers_the_truth_as_often_as_it_says():
     """Of 60 samples of 150 images about 57 intervals hold the mean 0; the deviation of that number is 1.7."""
     draw = np.random.default_rng(1)
-    intervals = [_differences.resampled(draw.choice([-1.0, 0.0, 0.0, 1.0], 150)) for _ in range(60)]
+    intervals = [_claims.resampled(draw.choice([-1.0, 0.0, 0.0, 1.0], 150)) for _ in range(60)]
     assert 52 <= sum(low <= 0 <= high for low, high in intervals) < 60
     values = draw.normal(2.0, 3.0, 4000)
     half = 1.96 * 3.0 / np.sqrt(4000)
-    np.testing.assert_allclose(_differences.resampled(values), [values.mean() - half, values.mean() + half], atol=0.1 * half)
-    assert _differences.resampled(np.array([1.0, np.inf])) is None
+    np.testing.assert_allclose(_claims.resampled(values), [values.mean() - half, values.mean() + half], atol=0.1 * half)
+    assert _claims.resampled(np.array([1.0, np.inf])) is None
 
 
 @pytest.mark.parametrize(
@@ -116,15 +116,15 @@ def test_interval_over_images_covers_the_truth_as_often_as_it_says():
     ],
 )
 def test_verdict_needs_both_intervals(seeds, images, higher, lower):
-    difference = _differences.Difference(0.3, seeds, images)
+    difference = _claims.Difference(0.3, seeds, images)
     assert difference.verdict(1) is higher and difference.verdict(-1) is lower
 
 
 def test_claims_of_several_parts():
-    assert _differences.together([True, True]) is True
-    assert _differences.together([True, None]) is None
-    assert _differences.together([None, False, True]) is False
-    difference = _differences.Difference(0.3, (0.1, 0.5), (-0.2, 0.8))
+    assert _claims.together([True, True]) is True
+    assert _claims.together([True, None]) is None
+    assert _claims.together([None, False, True]) is False
+    difference = _claims.Difference(0.3, (0.1, 0.5), (-0.2, 0.8))
     assert difference.text("{:+.1f}") == "+0.3 (seeds +0.1 to +0.5, images -0.2 to +0.8)"
 
 
@@ -192,7 +192,7 @@ def test_figure_of_differences(tmp_path):
         _figures._intervals(axes[0, 0], 0, found[0], dataset)
         points = [line.get_xdata()[0] for line in axes[0, 0].lines if line.get_linestyle() == "None"]
         np.testing.assert_allclose(points, expected, atol=0.1)
-    alone = [dataclasses.replace(each, difference=_differences.Difference(5.0, None, None)) for each in found]
+    alone = [dataclasses.replace(each, difference=_claims.Difference(5.0, None, None)) for each in found]
     assert not _figures.draw_differences(settings, {"mnist": alone})
 
 
