@@ -12,8 +12,9 @@ from scipy import stats
 
 import lagrax as lx
 from lagrax import experiments, runner
-from lagrax.datasets.images import Images
-from lagrax.experiments.images import _claims, _data, _figures
+from lagrax.datasets import DataError
+from lagrax.datasets.images import Images, _shares
+from lagrax.experiments.images import _claims, _figures
 from lagrax.experiments.images import _classifying as classification
 from lagrax.experiments.images import _models as models
 from lagrax.runner import Options, UserError, _folder, configure, figures
@@ -35,37 +36,53 @@ def some(count, sides, channels=1):
 
 def test_images_are_averaged_down():
     images = some(3, 8, channels=2)
-    halved = _data.smaller(images, 0.5)
+    halved = images.smaller(0.5)
     means = images.train_images.reshape(3, 2, 4, 2, 4, 2).mean(axis=(3, 5))
     np.testing.assert_array_equal(halved.train_images, np.rint(means))
     assert halved.test_images.shape == (2, 2, 4, 4) and halved.test_images.dtype == np.uint8
-    np.testing.assert_array_equal(_data.smaller(images, 4.0).test_images, halved.test_images)
-    assert _data.smaller(images, 1.0) is images and _data.smaller(images, 8.0) is images
+    np.testing.assert_array_equal(images.smaller(4.0).test_images, halved.test_images)
+    assert images.smaller(1.0) is images and images.smaller(8.0) is images
 
 
 def test_sizes_that_do_not_divide_share_pixels():
     """Three pixels out of eight: 8/3 old ones each, and a constant image stays constant."""
-    np.testing.assert_allclose(_data.shares(8, 3)[1], [0, 0, 1 / 8, 3 / 8, 3 / 8, 1 / 8, 0, 0], atol=1e-7)
+    np.testing.assert_allclose(_shares(8, 3)[1], [0, 0, 1 / 8, 3 / 8, 3 / 8, 1 / 8, 0, 0], atol=1e-7)
     images = some(2, 8)
     images.train_images[:] = 77
-    assert (_data.smaller(images, 3.0).train_images == 77).all()
+    assert (images.smaller(3.0).train_images == 77).all()
 
 
 @pytest.mark.parametrize("size", [9.0, 2.5, 0.3])
 def test_sizes_that_are_not_possible(size):
-    with pytest.raises(UserError, match=f"size = {size:g}, expected 1 to 8 for the images of mnist, or a fraction"):
-        _data.smaller(some(2, 8), size)
+    with pytest.raises(DataError, match=f"size = {size:g}, expected 1 to 8 for the images of mnist, or a fraction"):
+        some(2, 8).smaller(size)
 
 
 def test_validation_leaves_the_test_images_alone():
     images = some(5, 4)
-    split = _data.held_out(images, 2)
+    split = images.held_out(2)
     np.testing.assert_array_equal(split.train_images, images.train_images[:3])
     np.testing.assert_array_equal(split.test_images, images.train_images[3:])
     np.testing.assert_array_equal(split.test_labels, [3, 4])
-    assert "not on test images" in split.notes[0] and _data.held_out(images, 0) is images
-    with pytest.raises(UserError, match="validation = 5, expected less than the 5 training images"):
-        _data.held_out(images, 5)
+    assert "not on test images" in split.notes[0] and images.held_out(0) is images
+    with pytest.raises(DataError, match="validation = 5, expected less than the 5 training images"):
+        images.held_out(5)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "sentence"),
+    [
+        (
+            {"size": "9"},
+            "size = 9, expected 1 to 8 for the images of digits, or a fraction such as 0.5: images are averaged",
+        ),
+        ({"validation": "6"}, "validation = 6, expected less than the 6 training images there are"),
+        ({"limit_test": "361"}, "361 test images of digits are asked for, expected 1 to 360"),
+    ],
+)
+def test_images_that_are_not_to_be_had_are_the_users_mistake(numbers, sentence, tmp_path):
+    with pytest.raises(UserError, match=sentence):
+        runner.start(experiments.load("images"), tmp_path, Options("smoke", numbers=SMALL | numbers), progress=False)
 
 
 def test_reduced_preset():

@@ -63,6 +63,39 @@ class Images:
             test_labels=self.test_labels[:test],
         )
 
+    def held_out(self, count: int) -> "Images":
+        """The last `count` training images in the place of the test images, which are not looked at; 0 changes nothing."""
+        if not count:
+            return self
+        kept = len(self.train_labels) - count
+        if kept < 1:
+            raise DataError(
+                f"validation = {count}, expected less than the {len(self.train_labels)} training images there are"
+            )
+        return dataclasses.replace(
+            self,
+            train_images=self.train_images[:kept],
+            train_labels=self.train_labels[:kept],
+            test_images=self.train_images[kept:],
+            test_labels=self.train_labels[kept:],
+            notes=(*self.notes, f"{self.name}: tested on the last {count} training images, not on test images"),
+        )
+
+    def smaller(self, size: float) -> "Images":
+        """Square images, of bytes, averaged down to `size` pixels a side; up to 1 it is a fraction of those they have."""
+        sides = self.train_images.shape[-1]
+        wanted = _pixels(size, sides)
+        if wanted == sides:
+            return self
+        if not 1 <= wanted < sides:
+            raise DataError(
+                f"size = {size:g}, expected 1 to {sides} for the images of {self.name}, or a fraction such as 0.5: images "
+                "are averaged down and never blown up"
+            )
+        average = _shares(sides, wanted)
+        apply = lambda x: np.rint(np.einsum("ah,nchw,bw->ncab", average, x, average, optimize=True)).astype(np.uint8)
+        return dataclasses.replace(self, train_images=apply(self.train_images), test_images=apply(self.test_images))
+
     def standardised(self) -> "Images":
         """The same in float32 with mean 0 and standard deviation 1 in each channel of the training images.
 
@@ -87,6 +120,19 @@ class Images:
         square = np.einsum("nchw,nchw->c", x, x, dtype=np.float64) / count
         deviation = np.sqrt(np.maximum(square - mean**2, 0))
         return mean.reshape(-1, 1, 1), np.where(deviation > 0, deviation, 1).reshape(-1, 1, 1)
+
+
+def _pixels(size: float, sides: int) -> int:
+    """Of a side: a number up to 1 is a fraction of `sides`, which has to be whole."""
+    wanted = size * sides if size <= 1 else size
+    return round(wanted) if wanted == round(wanted) else 0
+
+
+def _shares(sides: int, wanted: int) -> np.ndarray:
+    """(wanted, sides), in float32: how much of each new pixel every old one makes up, by the length that they share."""
+    old, new = np.arange(sides + 1) / sides, np.arange(wanted + 1) / wanted
+    overlap = np.minimum(new[1:, None], old[1:]) - np.maximum(new[:-1, None], old[:-1])
+    return (wanted * np.maximum(overlap, 0)).astype(np.float32)
 
 
 def load(name: str, data_dir: str | os.PathLike | None = None, *, download: bool = True, progress: bool = True) -> Images:

@@ -8,12 +8,12 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from ...datasets.images import Images
+from ...datasets import DataError
+from ...datasets.images import Images, load
 from ...runner import Experiment, Numbers, Outcome, Preset, Settings, Table, UserError, is_first, number, of_seeds
 from . import _claims as claims
 from . import _classifying as classifying
 from . import _models as models
-from ._data import read
 from ._figures import EVALUATIONS, draw, draw_differences
 
 Measured = dict[str, dict[str, Any]]
@@ -59,7 +59,7 @@ def run(settings: Settings[ImagesNumbers]) -> Outcome:
     differences: dict[str, list[claims.Comparison]] = {}
     about = []
     for dataset in sets:
-        images = read(dataset, numbers, settings.progress)
+        images = _read(dataset, numbers, settings.progress)
         about.append(_about(dataset, images))
         placed = classifying.place(images, numbers.batch)
         found = {name: measure(settings, dataset, name, placed, budget) for name in names}
@@ -73,6 +73,17 @@ def run(settings: Settings[ImagesNumbers]) -> Outcome:
         [*(each for of_set in tables for each in of_set), models.parameters_table()],
         about + notes(settings, measured),
     )
+
+
+def _read(dataset: str, numbers: ImagesNumbers, progress: bool) -> Images:
+    """What the numbers ask for: the first so many, some of the training images in the place of the test images, averaged
+    down. The files are the publisher's, wherever `lagrax.datasets.images.load` finds them."""
+    try:
+        images = load(dataset, numbers.data_dir or None, progress=progress)
+        images = images.limited(numbers.limit_train or None, numbers.limit_test or None)
+        return images.held_out(numbers.validation).smaller(numbers.size)
+    except DataError as error:
+        raise UserError(str(error)) from None
 
 
 class _Budget:
