@@ -12,7 +12,7 @@ from typing import Any
 
 from .._choices import UserError
 from ..saving._files import replacing, sole_writer
-from ._outcome import Claim, Figure, Outcome, Table
+from ._experiment import Claim, Figure, Outcome, Table
 
 CONFIG, METRICS, OUTCOME, REPORT = "config.json", "metrics.json", "outcome.json", "report.html"
 FAILURE = "failure.json"

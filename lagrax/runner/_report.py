@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from . import _folder, pages
-from ._outcome import Claim, Outcome, Table
+from ._experiment import Claim, Outcome, Table
 
 _BADGES = {True: "yes", False: "no", None: "open"}
 _EYEBROW = "lagrax · reproduction of <cite>Neural Delay Differential Equations</cite>, ICLR 2021"

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from .._choices import UserError
+from ._experiment import Figure
 from ._folder import write_bytes
-from ._outcome import Figure
 
 BLUE, ORANGE, GREEN, PINK, SKY, RED, YELLOW, BLACK = (
     "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000",

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from .._choices import UserError
-from ._outcome import Figure
+from ._experiment import Figure
 
 _PAGE = """<!DOCTYPE html>
 <html lang="en">
