@@ -13,6 +13,8 @@ from ._collect import report as report
 from ._configuration import Configuration as Configuration
 from ._configuration import Options as Options
 from ._configuration import configure as configure
+from ._execute import is_first as is_first
+from ._execute import join as join
 from ._execute import resume as resume
 from ._execute import start as start
 from ._experiment import Claim as Claim
@@ -29,5 +31,3 @@ from ._folder import read_outcome as read_outcome
 from ._numbers import Numbers as Numbers
 from ._numbers import number as number
 from ._numbers import shown as shown
-from ._processes import is_first as is_first
-from ._processes import join as join

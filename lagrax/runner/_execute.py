@@ -2,6 +2,7 @@
 
 import os
 import platform
+import tempfile
 import time
 from contextlib import contextmanager
 from datetime import datetime
@@ -11,8 +12,8 @@ from typing import Any
 
 import jax
 
-from .._choices import UserError
-from . import _folder, _processes, _report
+from .._choices import UsageError, UserError
+from . import _folder, _report
 from ._configuration import Configuration, Options, configure, from_json
 from ._experiment import Experiment
 
@@ -22,7 +23,7 @@ PACKAGES = ("lagrax", "jax", "jaxlib", "equinox", "diffrax", "optax", "numpy", "
 def start(experiment: Experiment, out: Path, options: Options, progress: bool = True) -> Path | None:
     """Runs it in a new folder under `out`, which is returned; None, if another process has it."""
     config = configure(experiment, options)
-    if not _processes.is_first():
+    if not is_first():
         _assist(config, False)
         return None
     folder = _folder.create(out, experiment.name, {**config.to_json(), **surroundings()})
@@ -32,7 +33,7 @@ def start(experiment: Experiment, out: Path, options: Options, progress: bool = 
 def resume(experiment: Experiment, folder: Path, options: Options, progress: bool = True) -> Path | None:
     """Continues what was interrupted in `folder`, with the configuration found there."""
     config = continuation(experiment, folder, options)
-    if not _processes.is_first():
+    if not is_first():
         _assist(config, True)
         return None
     return _complete(config, folder, True, progress)
@@ -78,12 +79,6 @@ def _complete(config: Configuration, folder: Path, again: bool, progress: bool) 
     return folder
 
 
-def _assist(config: Configuration, again: bool) -> None:
-    """The part of a process that is not the first: it computes its share, and keeps nothing."""
-    with _processes.scratch() as folder, _precision(config.experiment.x64), _plain_errors():
-        config.experiment.run(config.settings(folder, again, False))
-
-
 @contextmanager
 def _precision(x64: bool):
     """Double precision for one experiment; never takes it away from a caller who has switched it on."""
@@ -115,6 +110,41 @@ def _sentence(error: OSError) -> str:
     if error.strerror is None:
         return str(error)
     return f"{error.filename or 'a file'} cannot be written or read ({error.strerror}): put that right, then resume the run"
+
+
+# --- the same command on several machines, of which the first writes and prints ---------------------------------------
+
+
+def join(coordinator: str | None, processes: int | None, process: int | None) -> None:
+    """Connects to the other processes, if any are spoken of. To be called before JAX does anything."""
+    given = {"--coordinator": coordinator, "--processes": processes, "--process": process}
+    missing = [name for name, value in given.items() if value is None]
+    if len(missing) == 3:
+        return
+    if missing:
+        raise UsageError(f"{' and '.join(missing)} missing: several processes need all of {', '.join(given)}")
+    assert processes is not None and process is not None
+    if not 0 <= process < processes:
+        raise UsageError(f"--process {process}, expected one of 0, …, {processes - 1}, since there are {processes}")
+    # On CPUs, JAX has no way to talk to other machines unless told which.
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    try:
+        jax.distributed.initialize(coordinator, processes, process)
+    except (RuntimeError, ValueError) as error:
+        raise UserError(f"process {process} cannot join {coordinator} ({str(error).splitlines()[0]})") from None
+
+
+def is_first() -> bool:
+    return jax.process_index() == 0
+
+
+def _assist(config: Configuration, again: bool) -> None:
+    """The part of a process that is not the first: it computes its share, and writes where nothing is kept."""
+    with tempfile.TemporaryDirectory(prefix="lagrax-") as folder, _precision(config.experiment.x64), _plain_errors():
+        config.experiment.run(config.settings(Path(folder), again, False))
+
+
+# --- where and when ---------------------------------------------------------------------------------------------------
 
 
 def surroundings() -> dict[str, Any]:
