@@ -6,15 +6,13 @@ An experiment is a value of `Experiment`: its numbers, a frozen dataclass with l
 
 from .._choices import UsageError as UsageError
 from .._choices import UserError as UserError
-from ._collect import check as check
-from ._collect import joint_report as joint_report
-from ._collect import plan as plan
-from ._collect import report as report
 from ._configuration import Configuration as Configuration
 from ._configuration import Options as Options
 from ._configuration import configure as configure
+from ._execute import check as check
 from ._execute import is_first as is_first
 from ._execute import join as join
+from ._execute import plan as plan
 from ._execute import resume as resume
 from ._execute import start as start
 from ._experiment import Claim as Claim
@@ -31,3 +29,5 @@ from ._folder import read_outcome as read_outcome
 from ._numbers import Numbers as Numbers
 from ._numbers import number as number
 from ._numbers import shown as shown
+from ._report import joint_report as joint_report
+from ._report import report as report

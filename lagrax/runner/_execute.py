@@ -1,9 +1,11 @@
-"""Runs an experiment in a folder of its own, from the configuration to the report."""
+"""Runs experiments, each in a folder of its own: which to start or go on with, from the configuration to the report."""
 
 import os
 import platform
+import shlex
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -12,12 +14,65 @@ from typing import Any
 
 import jax
 
-from .._choices import UsageError, UserError
+from .._choices import EXPERIMENTS, UsageError, UserError, pick
 from . import _folder, _report
 from ._configuration import Configuration, Options, configure, from_json
 from ._experiment import Experiment
 
 PACKAGES = ("lagrax", "jax", "jaxlib", "equinox", "diffrax", "optax", "numpy", "matplotlib")
+
+
+# --- several at once --------------------------------------------------------------------------------------------------
+
+
+def plan(given: Sequence[str], resume: str | None, out: Path) -> tuple[list[str], dict[str, Path]]:
+    """The experiments to run, and the folders of those that continue an unfinished run.
+
+    `resume` is None, a run's folder, or "" for the newest unfinished run of each experiment; experiments without one
+    start anew, but at least one must have it.
+    """
+    if resume in EXPERIMENTS or resume == "all":
+        # `--resume spiral`: the name was meant as an experiment.
+        given, resume = [*given, resume], ""
+    if resume:
+        return _one(given, Path(resume))
+    names = list(dict.fromkeys(EXPERIMENTS if "all" in given else given))
+    if resume is None:
+        return names, {}
+    folders = {name: folder for name in names if (folder := _folder.newest_unfinished(out, name)) is not None}
+    if not folders:
+        raise UserError(f"{out} holds no unfinished run of {', '.join(names)}{_failed(out, names)}")
+    return names, folders
+
+
+def _failed(out: Path, names: Sequence[str]) -> str:
+    """How the sentence goes on that there is nothing to go on with."""
+    anew = "leave --resume out to start anew"
+    for folder in (folder for name in names for folder in reversed(_folder.runs(out / name))):
+        if (why := _folder.failure(folder)) is not None:
+            return (
+                f", and the one in {folder} failed ({why}): {anew}, or try it again with --resume {shlex.quote(str(folder))}"
+            )
+    return f": {anew}"
+
+
+def _one(given: Sequence[str], folder: Path) -> tuple[list[str], dict[str, Path]]:
+    name = _folder.read_config(folder)["experiment"]
+    if list(given) not in ([], [name]):
+        raise UserError(f"{folder} holds a run of {name}, not of {', '.join(given)}")
+    return [pick("experiment", name, EXPERIMENTS)], {name: folder}
+
+
+def check(experiments: Sequence[Experiment], folders: dict[str, Path], options: Mapping[str, Options]) -> None:
+    """Raises for options that one of the experiments cannot serve, before the first of them starts."""
+    for experiment in experiments:
+        if experiment.name in folders:
+            continuation(experiment, folders[experiment.name], options[experiment.name])
+        else:
+            configure(experiment, options[experiment.name])
+
+
+# --- one of them ------------------------------------------------------------------------------------------------------
 
 
 def start(experiment: Experiment, out: Path, options: Options, progress: bool = True) -> Path | None:
@@ -42,7 +97,7 @@ def resume(experiment: Experiment, folder: Path, options: Options, progress: boo
 def continuation(experiment: Experiment, folder: Path, options: Options) -> Configuration:
     """The configuration of the run in `folder`; raises if that is finished, is not one that could have been started, or
     contradicts the options."""
-    saved = read_config(folder)
+    saved = _folder.read_config(folder)
     if saved["experiment"] != experiment.name:
         raise UserError(f"{folder} holds a run of {saved['experiment']}, not of {experiment.name}")
     if _folder.is_finished(folder):
@@ -50,23 +105,9 @@ def continuation(experiment: Experiment, folder: Path, options: Options) -> Conf
     try:
         config = from_json(experiment, saved)
     except (UserError, TypeError, AttributeError) as error:
-        raise _foreign(folder, str(error)) from None
+        raise _folder.foreign(folder, str(error)) from None
     config.check_same(options)
     return config
-
-
-def read_config(folder: Path) -> dict[str, Any]:
-    config = _folder.read_json(folder / _folder.CONFIG)
-    needed = ("experiment", "preset", "seeds", "adjoint", "solver", "tolerance", "numbers")
-    if not isinstance(config, dict) or any(key not in config for key in needed):
-        raise _foreign(folder, f"it lacks one of {', '.join(needed)}")
-    return config
-
-
-def _foreign(folder: Path, why: str) -> UserError:
-    return UserError(
-        f"{folder / _folder.CONFIG} is not what this version of lagrax writes ({why}): start a new run without --resume"
-    )
 
 
 def _complete(config: Configuration, folder: Path, again: bool, progress: bool) -> Path:

@@ -134,6 +134,21 @@ def read_json(file: Path) -> Any:
         raise UserError(f"{file} cannot be read ({error}): run the experiment again") from None
 
 
+def read_config(folder: Path) -> dict[str, Any]:
+    """The configuration of a run, with all that one has."""
+    config = read_json(folder / CONFIG)
+    needed = ("experiment", "preset", "seeds", "adjoint", "solver", "tolerance", "numbers")
+    if not isinstance(config, dict) or any(key not in config for key in needed):
+        raise foreign(folder, f"it lacks one of {', '.join(needed)}")
+    return config
+
+
+def foreign(folder: Path, why: str) -> UserError:
+    return UserError(
+        f"{folder / CONFIG} is not what this version of lagrax writes ({why}): start a new run without --resume"
+    )
+
+
 def write_outcome(folder: Path, outcome: Outcome, seconds: float, resumed: bool) -> None:
     """metrics.json, then the rest; nothing is left to be computed from then on."""
     write_json(folder / METRICS, outcome.metrics)

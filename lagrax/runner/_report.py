@@ -1,4 +1,4 @@
-"""`report.html`: one page on one run, or on several with an overview before them."""
+"""`report.html`: which runs it is on, and one page on one of them, or on several with an overview before them."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -6,11 +6,58 @@ from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from .._choices import EXPERIMENTS, UserError
 from . import _folder, pages
 from ._experiment import Claim, Outcome, Table
 
 _BADGES = {True: "yes", False: "no", None: "open"}
+_SIZES = ("smoke", "default", "reduced", "paper")
 _EYEBROW = "lagrax · reproduction of <cite>Neural Delay Differential Equations</cite>, ICLR 2021"
+
+
+# --- which runs it is on ----------------------------------------------------------------------------------------------
+
+
+def joint_report(done: Sequence[Path], out: Path) -> Path:
+    """A report on all of them, in `out`."""
+    write(done, out / _folder.REPORT)
+    return out / _folder.REPORT
+
+
+def report(paths: Sequence[Path], to: Path | None) -> Path:
+    """Writes the report on the finished runs that `paths` are or hold; by default beside what it is about."""
+    found = [folder for path in paths for folder in _best(path)]
+    others = [folder for path in paths for folder in _all(path) if folder not in found]
+    file = to if to is not None else (paths[0] if len(paths) == 1 else Path(".")) / _folder.REPORT
+    write(found, file, others)
+    return file
+
+
+def _all(path: Path) -> list[Path]:
+    """The runs in the folder of an experiment, or of several, or of one run, which is no folder of runs."""
+    return [run for experiment in [path, *(path / name for name in EXPERIMENTS)] for run in _folder.runs(experiment)]
+
+
+def _best(path: Path) -> list[Path]:
+    """A run itself, the best finished run of an experiment's folder, or those of a folder of experiments."""
+    if (path / _folder.CONFIG).exists():
+        return [path]
+    best = []
+    for experiment in [path, *(path / name for name in EXPERIMENTS)]:
+        finished = [run for run in _folder.runs(experiment) if _folder.has_outcome(run)]
+        best += sorted(finished, key=_size)[-1:]  # of equal ones the newest
+    if not best:
+        raise UserError(f"{path} holds no finished run: `lagrax reproduce crossing` makes one")
+    return best
+
+
+def _size(folder: Path) -> int:
+    """The place of a run's preset among the presets, of which the last are the largest."""
+    preset = _folder.read_config(folder)["preset"]
+    return _SIZES.index(preset) if preset in _SIZES else -1
+
+
+# --- the page ---------------------------------------------------------------------------------------------------------
 
 
 class Run(NamedTuple):
