@@ -1,18 +1,24 @@
-"""From a table to the series in it: which rows, which columns, times as increasing numbers."""
+"""From a table to the series in it: which rows (`set=4`, `day<100`, groups), which columns, times as increasing numbers."""
 
 import dataclasses
+import operator
 import re
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from .._choices import UserError
-from ._choice import Choice
-from ._dates import Calendar
-from ._table import Table
+from ._dates import Calendar, DateError, dates
+from ._numbers import NotANumber, numbers
+from ._table import Choice, Table
 from ._times import check_increasing, time_positions, times, unit_of
-from ._where import grouped, rows_where, split
 
 _PLACEHOLDER = re.compile(r"-?9{2,}(\.9*|\.0*)?")
+_COMPARISONS = {
+    "!=": operator.ne, "<=": operator.le, ">=": operator.ge, "=": operator.eq, "<": operator.lt, ">": operator.gt,
+}  # fmt: skip
+_CONDITION = re.compile(r"(.+?)(!=|<=|>=|=|<|>)(.*)", re.DOTALL)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,8 +46,8 @@ def select(table: Table, choice: Choice) -> Selection:
     inputs = [table.position(name, "--input") for name in choice.inputs]
     _check_distinct(table, [*values, *inputs])
     for condition in choice.where:
-        table = table.rows(rows_where(table, condition))
-    rows, groups = grouped(table, choice.group)
+        table = table.rows(_rows_where(table, condition))
+    rows, groups = _grouped(table, choice.group)
     table = table.rows(rows) if choice.group is not None else table
     t, found, notes = times(table, clock, choice, groups)
     check_increasing(table, t, groups, clock, choice)
@@ -60,7 +66,7 @@ def _value_positions(table: Table, choice: Choice, clock: list[int]) -> list[int
                 raise UserError(f"column {table.names[position]} is both --time and --value: name another one")
         return found
     taken = {*clock, *(table.position(name, "--input") for name in choice.inputs)}
-    taken |= {table.position(split(text)[0], "--where") for text in choice.where}
+    taken |= {table.position(_condition(text)[0], "--where") for text in choice.where}
     taken |= {table.position(choice.group, "--group")} if choice.group is not None else set()
     free = [i for i in range(len(table.names)) if i not in taken and table.is_numeric(i)]
     if len(free) == 1 and clock:
@@ -109,3 +115,60 @@ def _check_placeholders(table: Table, position: int, known: np.ndarray) -> None:
                 f"{table.path}: column {table.names[position]} has {value:g} among values from {rest.min():g} "
                 f"to {rest.max():g}: say --missing {value:g} if it is a missing one, --missing none if it was measured"
             )
+
+
+def _condition(text: str) -> tuple[str, str, str]:
+    found = _CONDITION.fullmatch(text)
+    if found is None:
+        raise UserError(f"--where {text!r}, expected a comparison such as set=4, set!=4 or 'day<100'")
+    return found[1].strip(), found[2], found[3].strip()
+
+
+def _rows_where(table: Table, text: str) -> np.ndarray:
+    """The rows for which a comparison holds: of numbers if both sides are, of dates if both are, else of text."""
+    name, sign, value = _condition(text)
+    position = table.position(name, "--where")
+    fields = table.columns[position]
+    compare = _COMPARISONS[sign]
+    left, right = _comparable(table, position, value)
+    if left is None:
+        if sign not in ("=", "!="):
+            raise UserError(f"--where {text!r} compares sizes, but {name} holds text such as {fields[0]!r}: use = or !=")
+        left, right = np.array(fields, object), value
+    chosen = np.flatnonzero(compare(left, right))
+    if chosen.size == 0:
+        raise UserError(f"--where {text!r} leaves no rows: {name} is {_some(fields)}")
+    return chosen
+
+
+def _comparable(table: Table, position: int, value: str) -> tuple[np.ndarray | None, Any]:
+    fields = table.columns[position]
+    try:
+        return numbers(fields, table.mark), numbers([value], ".")[0]
+    except NotANumber:
+        pass
+    try:
+        return dates(fields, None), dates([value], None)[0]
+    except DateError:
+        return None, None
+
+
+def _some(fields: Sequence[str]) -> str:
+    different = list(dict.fromkeys(fields))
+    if len(different) > 8:
+        return f"one of {len(different)} values, such as {', '.join(different[:4])}"
+    return f"{', '.join(different[:-1])} or {different[-1]}" if len(different) > 1 else f"{different[0]!r} in every row"
+
+
+def _grouped(table: Table, group: str | None) -> tuple[np.ndarray, tuple[tuple[str, int, int], ...]]:
+    """The rows, those of a group together, and where each group begins and ends."""
+    count = len(table.lines)
+    if group is None:
+        return np.arange(count), (("", 0, count),)
+    fields = table.columns[table.position(group, "--group")]
+    members: dict[str, list[int]] = {}
+    for row, label in enumerate(fields):
+        members.setdefault(label, []).append(row)
+    ends = np.cumsum([len(rows) for rows in members.values()])
+    spans = tuple((label, int(end) - len(rows), int(end)) for (label, rows), end in zip(members.items(), ends, strict=True))
+    return np.concatenate([np.array(rows) for rows in members.values()]), spans

@@ -1,17 +1,17 @@
-"""A table read from a file: named columns of text, and where each row stands."""
+"""A table read from a file, of text or Parquet: named columns of text, and where each row stands; what a user says of it."""
 
 import dataclasses
 import difflib
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from .._choices import UserError
 from ._dates import DateError, dates
-from ._layout import rows_of
 from ._numbers import NotANumber, decimal_mark, looks_numeric, numbers
-from ._text import lines_of
+from ._text import rows_of
 
 _SAMPLE = 20_000  # rows that the decimal mark is read off
 
@@ -104,6 +104,20 @@ class Table:
         return f" (nor are {wrong} others)" if wrong else ""
 
 
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """What the user says of a table: columns by name, rows by condition; see `lagrax fit --help`."""
+
+    value: Sequence[str] = ()
+    time: str | None = None
+    inputs: Sequence[str] = ()
+    where: Sequence[str] = ()
+    group: str | None = None
+    step: float = 1.0
+    unit: str | None = None
+    date_format: str | None = None
+
+
 def read(path: Path, decimal: str | None = None, missing: str | None = None) -> Table:
     """The table in a file: text with any usual separator and encoding, or Parquet.
 
@@ -111,15 +125,32 @@ def read(path: Path, decimal: str | None = None, missing: str | None = None) -> 
     """
     content = path.read_bytes()
     if content.startswith(b"PAR1"):
-        from ._parquet import columns_of
-
-        (names, columns), notes, line = columns_of(path), [], "row"
+        (names, columns), notes, line = _parquet(path), [], "row"
         lines = list(range(1, len(columns[0]) + 1))
     else:
-        rows = rows_of(path, lines_of(path, content))
+        rows = rows_of(path, content)
         names, lines, notes, line = rows.names, rows.lines, rows.notes, "line"
         columns = [list(column) for column in zip(*rows.fields, strict=True)]
     if missing is not None:
         columns = [["" if field == missing else field for field in column] for column in columns]
     mark = decimal or decimal_mark(column[:_SAMPLE] for column in columns)
     return Table(path, names, columns, lines, notes, mark, missing, hashlib.sha256(content).hexdigest(), line)
+
+
+def _parquet(path: Path) -> tuple[list[str], list[list[str]]]:
+    """The names and the fields of all columns, as the text that a CSV file would have: they are read in the same way.
+
+    By pyarrow, an extra.
+    """
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise UserError(f"{path} is a Parquet file, which needs pyarrow: pip install 'lagrax[parquet]'") from None
+    try:
+        table = parquet.read_table(path)
+    except (pyarrow.ArrowException, OSError) as error:
+        raise UserError(f"{path} is a Parquet file that cannot be read ({str(error).splitlines()[0]})") from None
+    if not table.num_rows:
+        raise UserError(f"{path} is empty: expected a table with a row for each sample")
+    return table.column_names, [["" if v is None else str(v) for v in column.to_pylist()] for column in table.columns]

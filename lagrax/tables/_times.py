@@ -7,10 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from .._choices import UserError
-from ._choice import Choice
 from ._dates import Calendar, DateError, calendar, dates, looks_like_date
 from ._numbers import looks_numeric
-from ._table import Table
+from ._table import Choice, Table
 
 _UNITS = ("years", "months", "weeks", "days", "hours", "minutes", "seconds", "milliseconds", "microseconds")
 _PARTS = ("year", "month", "day", "hour", "minute", "second")
