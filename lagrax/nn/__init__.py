@@ -7,15 +7,16 @@ from ._conv import native_conv3x3 as native_conv3x3
 from ._conv import winograd_conv3x3 as winograd_conv3x3
 from ._delay import LearnableDelay as LearnableDelay
 from ._delay import SharedDelay as SharedDelay
-from ._form import Form as Form
+from ._fields import Form as Form
+from ._fields import LinearSkip as LinearSkip
+from ._fields import MLPField as MLPField
+from ._fields import torch_uniform as torch_uniform
 from ._image import IMAGE_SHAPES as IMAGE_SHAPES
 from ._image import PAPER_FILTERS as PAPER_FILTERS
 from ._image import ImageClassifier as ImageClassifier
 from ._image import ImageField as ImageField
 from ._image import LowPrecision as LowPrecision
 from ._image import image_fields as image_fields
-from ._mlp import MLPField as MLPField
-from ._mlp import torch_uniform as torch_uniform
 from ._models import AbstractModel as AbstractModel
 from ._models import NeuralDDE as NeuralDDE
 from ._models import NeuralODE as NeuralODE
@@ -25,7 +26,6 @@ from ._parameters import TimeDependentParameters as TimeDependentParameters
 from ._parameters import count_parameters as count_parameters
 from ._sampled import SampledHistory as SampledHistory
 from ._sampled import read_samples as read_samples
-from ._skip import LinearSkip as LinearSkip
 from ._special import RadialField as RadialField
 from ._special import ResidualField as ResidualField
 from ._special import representing_dde as representing_dde

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ._mlp import torch_uniform
+from ._fields import torch_uniform
 
 # Winograd's F(2×2, 3×3): 16 products per tile of 2×2 outputs, where the direct sum takes 36. Rows of the transforms of a
 # tile of the input (4 → 4), of the kernel (3 → 4) and of the products (4 → 2), along one axis.

@@ -13,8 +13,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from .._adjoint import AbstractAdjoint, DiscreteAdjoint
 from ._conv import Conv, conv1x1, conv3x3, in_pieces
-from ._form import Form
-from ._mlp import torch_uniform
+from ._fields import Form, torch_uniform
 from ._models import AbstractModel, NeuralDDE, NeuralODE, NeuralODEDDE
 
 KINDS = ("NODE", "NDDE", "NODE+NDDE")
