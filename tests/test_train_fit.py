@@ -11,7 +11,7 @@ import pytest
 
 import lagrax as lx
 from lagrax.train import fit, stack, unstack
-from lagrax.train._batches import Stream, advance, indices, shuffled
+from lagrax.train._compiled import Stream, advance, indices, shuffled
 
 from .train_problem import Line, data, loss, optimizer
 

@@ -13,14 +13,12 @@ from jax.sharding import Mesh
 from jaxtyping import Array, PyTree
 
 from . import _checkpoint as ckpt
-from ._batches import start_of
-from ._compiled import State, Task, initial_state
-from ._evaluate import Evaluations
+from ._compiled import State, Task, initial_state, start_of
+from ._evaluate import Evaluations, Validation
 from ._hosts import Processes, on_mesh, placed
 from ._metrics import History, describe_loss
 from ._request import Request, check_divides, number_of_samples, number_of_seeds
 from ._result import Ended, Fit, message, stacked_snapshots
-from ._validation import Validation
 
 
 class Session:
