@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .._choices import MODELS, TRANSFORMS, UserError, pick
-from ._fit_types import bounds, count, delays, positive, share, start
 from ._signals import INTERRUPTED, interruptible
 from ._text import wrapped
-from ._types import assignment, one_of
+from ._types import assignment, bounds, count, delays, one_of, positive, share, start
 
 if TYPE_CHECKING:
     from ..fitting._request import Request

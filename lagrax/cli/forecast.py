@@ -4,8 +4,7 @@ import argparse
 from pathlib import Path
 
 from .._choices import UserError
-from ._fit_types import count
-from ._types import one_of
+from ._types import count, one_of
 
 HELP = "forecast further with a fit that is finished"
 _EXAMPLES = """\
@@ -30,9 +29,9 @@ def run(given: argparse.Namespace) -> int:
     folder = given.run_folder or _newest()
     if not folder.is_dir():
         raise UserError(f"{folder} is not a folder, expected that of a finished fit, such as runs/fit/…")
-    from ..fitting import _forecast
+    from ..fitting import _run
 
-    whose, table, figure = _forecast.write(folder, given.horizon, given.method, given.to)
+    whose, table, figure = _run.forecast_further(folder, given.horizon, given.method, given.to)
     print(f"By {whose}, {given.horizon} sample{'s' * (given.horizon != 1)} ahead.\nForecast: {table}\nFigure:   {figure}")
     return 0
 

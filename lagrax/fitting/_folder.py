@@ -1,14 +1,18 @@
-"""The folder of a fit: made when it starts, whole when it ends, and nothing but the log where it failed."""
+"""The folder of a fit: made when it starts, whole when it ends, and nothing but the log where it failed; its models."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import jax
+
 from .._choices import UserError
 from ..runner._folder import CONFIG, REPORT, create, read_json, runs, write_json
 from ..saving._files import sole_writer
+from ..series import MECHANISMS, TWO_COLUMN_EPIDEMIC, SeriesFit
 from ..series._stages import FILE as STAGES
+from . import _model_file
 from ._request import Request, from_json
 
 FIT, FORECAST, MODEL, FORECASTERS, LOG = "fit.json", "forecast.csv", "model.lagrax", "forecasters.lagrax", "log.txt"
@@ -95,4 +99,40 @@ def working_in(folder: Path) -> Iterator[None]:
                         (folder / name).unlink(missing_ok=True)
                 raise
     except BlockingIOError as error:
+        raise UserError(str(error)) from None
+
+
+def save_models(folder: Path, fit: SeriesFit) -> list[str]:
+    """Writes the trained model, and what forecasts any horizon, as far as files can hold them. Returns their names."""
+    from .. import save
+
+    saved = []
+    for name, value in ((MODEL, fit.model), (FORECASTERS, fit.forecasters)):
+        if value is None:
+            continue
+        try:
+            save(folder / name, value)
+        except TypeError:  # a function without a name, as a lambda is: the forecast itself has been written
+            continue
+        saved.append(name)
+    return saved
+
+
+def load_forecasters(folder: Path, model: str | None) -> dict[str, Any]:
+    """By method, what forecasts any horizon. The code of a mechanism is lagrax's own, or in the user's file."""
+    from .. import ModelFileError, load
+
+    file = folder / FORECASTERS
+    if not file.exists():
+        raise UserError(
+            f"{folder} holds no {file.name}, since a file cannot hold its model: fit again with a longer --horizon"
+        )
+    fields = [mechanism.field for mechanism in (*MECHANISMS.values(), TWO_COLUMN_EPIDEMIC)]
+    if model is not None and _model_file.is_file(model):
+        own = _model_file.load(model).field
+        fields.append(own if callable(own) else own.field)
+    try:
+        with jax.enable_x64(True):  # in which they were fitted
+            return load(file, functions=fields)
+    except ModelFileError as error:
         raise UserError(str(error)) from None

@@ -1,16 +1,17 @@
-"""How far a fit is: one line with the stage and its time, which goes on while JAX compiles; and the log."""
+"""How far a fit is: one line with the stage and its time, which goes on while JAX compiles; the log; a thread to work in."""
 
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO, TypeVar
 
 from ..train._metrics import duration
 
 _TERMINAL_EVERY, _FILE_EVERY = 0.25, 10.0  # seconds
+_T = TypeVar("_T")
 
 
 class Progress:
@@ -91,3 +92,23 @@ def reporting(file: Path, shown: bool) -> Iterator[Progress]:
             over.set()
             thread.join()
             progress.finish()
+
+
+def waiting_for(work: Callable[[], _T]) -> _T:
+    """What `work` returns or raises. It is done in another thread, while this one waits and hears signals at once: inside
+    JAX, they would wait for the end of a compilation. (And Python at exit, for a thread of `concurrent.futures`.)"""
+    found: dict[str, Any] = {}
+
+    def run() -> None:
+        try:
+            found["result"] = work()
+        except BaseException as error:
+            found["error"] = error
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(0.2)
+    if "error" in found:
+        raise found["error"]
+    return found["result"]

@@ -1,4 +1,4 @@
-"""A fit from the table to the report, in a folder of its own."""
+"""A fit from the table to the report, in a folder of its own; further forecasts by one that is finished."""
 
 import csv
 import dataclasses
@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 
 from .._choices import UserError
+from ..runner import figures
 from ..runner._execute import surroundings
 from ..runner._folder import CONFIG, REPORT, read_json, write_json, write_text
 from ..series import Forecast, SeriesFit
 from ..series._stages import FILE as STAGES
 from ..tables import Calendar, Selection, Table
 from . import _figures, _folder, _model_file, _page
-from ._archive import save_models
-from ._progress import Progress, reporting
+from ._progress import Progress, reporting, waiting_for
 from ._request import Request, check_same, checksum
-from ._thread import waiting_for
+from ._words import METHODS
 
 
 @dataclasses.dataclass
@@ -150,12 +150,35 @@ def _write(run: Run, fit: SeriesFit) -> None:
     found["notes"] = [*run.selection.notes, *found["notes"]]
     found |= {"lagrax": saved["versions"].get("lagrax"), "seconds": round(time.monotonic() - run.began, 1)}
     write_text(folder / _folder.FORECAST, forecast_csv(fit.forecast, fit.samples.names, calendar))
-    files = [_folder.FIT, _folder.FORECAST, *([] if fit.missing else save_models(folder, fit)), _folder.LOG]
-    figures = _figures.draw(fit, folder, calendar)
+    files = [_folder.FIT, _folder.FORECAST, *([] if fit.missing else _folder.save_models(folder, fit)), _folder.LOG]
+    drawn = _figures.draw(fit, folder, calendar)
     config = {"command": saved["command"], **found["settings"], "seconds": found["seconds"]}
     config |= {key: saved[key] for key in ("started", "machine", "versions")}
-    write_text(folder / REPORT, _page.page(fit, run.request.title, figures, folder, files, config))
+    write_text(folder / REPORT, _page.page(fit, run.request.title, drawn, folder, files, config))
     write_json(folder / _folder.FIT, found)
+
+
+def forecast_further(folder: Path, horizon: int, method: str | None, to: Path | None) -> tuple[str, Path, Path]:
+    """Writes quantiles as CSV and a figure, by what a fit has left. Returns who forecasts, in words, and both files."""
+    found = read_json(folder / _folder.FIT)
+    if not _folder.is_finished(folder):
+        raise UserError(f"the fit in {folder} is not finished: go on with it first, by lagrax fit --resume {folder}")
+    request = _folder.request_of(folder)
+    _, selection = load_same(folder, request, "fit it again, or bring the old file back")
+    forecasters = _folder.load_forecasters(folder, request.model)
+    method = method or found["chosen"]
+    if method not in forecasters:
+        raise UserError(
+            f"{folder} has no forecast by {method}, expected one of {', '.join(forecasters)}: choose one of those"
+        )
+    forecast: Forecast = forecasters[method](horizon)
+    to = to or folder / f"forecast-{horizon}.csv"
+    write_text(to, forecast_csv(forecast, found["data"]["columns"], selection.calendar))
+    view = _figures.View(selection.names, selection.unit, selection.calendar)
+    _, start, end = selection.groups[-1]
+    drawn = _figures.draw_forecast(view, selection.t[start:end], selection.y[start:end], forecast, {})
+    figures.save(drawn, to.parent, to.stem, f"Forecast of {horizon} samples by {METHODS[method]}.")
+    return METHODS[method], to, to.with_suffix(".png")
 
 
 def forecast_csv(forecast: Forecast, names: Sequence[str], calendar: Calendar | None) -> str:
