@@ -9,14 +9,13 @@ import pytest
 from lagrax.fitting import _words
 from lagrax.series import MECHANISMS, Estimate, Mechanism, Parameter, _identify, _mechanism_fit, _search, fit_series
 from lagrax.series._baselines import fit_autoregression
+from lagrax.series._equation import cut, origins
 from lagrax.series._fit import _uneven
 from lagrax.series._identify import aliases, verdict
 from lagrax.series._mechanisms import named
-from lagrax.series._period import dominant_period
-from lagrax.series._record import Record, filled
+from lagrax.series._record import Record, dominant_period, filled
 from lagrax.series._result import Profile
 from lagrax.series._transforms import Transform, chosen
-from lagrax.series._windows import cut, origins
 
 T = np.arange(60.0)
 SINE = 2 + np.sin(2 * np.pi * T / 12)

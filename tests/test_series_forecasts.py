@@ -10,8 +10,8 @@ from lagrax.fitting import _words
 from lagrax.series import Holdout, Score, fit_series
 from lagrax.series._assemble import _best
 from lagrax.series._baselines import Autoregression, SeasonalNaive, fit_autoregression
+from lagrax.series._forecaster import Rolled, missed, residual_quantiles, score, truth_of
 from lagrax.series._record import Record
-from lagrax.series._rolling import Rolled, missed, residual_quantiles, score, truth_of
 from lagrax.series._transforms import Transform
 
 

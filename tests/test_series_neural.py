@@ -17,11 +17,10 @@ from lagrax.series import _ensemble, _neural_fit, fit_series
 from lagrax.series._baselines import fit_autoregression
 from lagrax.series._blend import Blend, cautious_share
 from lagrax.series._ensemble import optimizer, split
-from lagrax.series._forecaster import Forecaster
+from lagrax.series._forecaster import Forecaster, Rolled
 from lagrax.series._neural import Ensemble, Member, SkipField
+from lagrax.series._neural_fit import greedy
 from lagrax.series._record import Record
-from lagrax.series._rolling import Rolled
-from lagrax.series._scan import greedy
 from lagrax.series._stages import Stages
 from lagrax.series._transforms import Transform
 

@@ -6,10 +6,20 @@ from typing import Any
 import numpy as np
 
 from ._baselines import Naive, SeasonalNaive, fit_autoregression, widening
-from ._forecaster import Forecaster, joined, roll, spread_origins
+from ._forecaster import (
+    Forecaster,
+    Rolled,
+    errors_of_blocks,
+    joined,
+    mean_scaled_error,
+    missed,
+    residual_quantiles,
+    roll,
+    score,
+    spread_origins,
+)
 from ._record import AbstractRoll, Record
 from ._result import Holdout, SeriesFit
-from ._rolling import Rolled, errors_of_blocks, mean_scaled_error, missed, residual_quantiles, score
 from ._transforms import Transform
 
 _CALLED = {"model": "the model", "naive": "the last value", "seasonal_naive": "the last season", "ar": "an autoregression"}

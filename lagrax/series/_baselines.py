@@ -5,8 +5,8 @@ All work on transformed values, a column at a time.
 
 import numpy as np
 
+from ._forecaster import BLOCKS, truth_of
 from ._record import AbstractRoll, Record
-from ._rolling import BLOCKS, truth_of
 
 
 class Naive(AbstractRoll):

@@ -12,8 +12,8 @@ import numpy as np
 import optax
 from jax import lax
 
+from ._forecaster import BLOCKS
 from ._neural import Member, gather
-from ._rolling import BLOCKS
 from ._stages import Stages
 
 BATCH, JITTER = 64, 0.05

@@ -12,8 +12,7 @@ from ._assemble import Plan, assembled
 from ._mechanism_fit import delay_ranges, fit_mechanism
 from ._mechanisms import Mechanism, named, of_field
 from ._neural_fit import fit_neural
-from ._period import dominant_period
-from ._record import Record, filled
+from ._record import Record, dominant_period, filled
 from ._result import Samples, SeriesFit
 from ._samples import samples_of
 from ._stages import Stages, asked

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from ._equation import Equation
+from ._equation import Equation, Windows, cut, origins
 from ._identify import aliases, estimates, intervals, locate, profile, verdict
 from ._mechanisms import Mechanism
 from ._record import AbstractRoll, Record
@@ -19,7 +19,6 @@ from ._result import Estimate, Profile
 from ._search import Fits, Search
 from ._stages import Stages, unfinished
 from ._transforms import Transform
-from ._windows import Windows, cut, origins
 
 MOST_WINDOWS = 160
 STEPS_PER_PERIOD = 16

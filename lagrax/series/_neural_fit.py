@@ -1,4 +1,7 @@
-"""Fitting a neural delay equation, where there is no mechanism: its delays are good for prediction, not for physics."""
+"""Fitting a neural delay equation, where there is no mechanism: its delays are good for prediction, not for physics.
+
+Which delays pay, a greedy scan with random-feature ridge regression says, a cheap stand-in for the network to be trained.
+"""
 
 import dataclasses
 import math
@@ -11,14 +14,10 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
-from ._baselines import forecast_apart
-from ._blend import Blend, blended, cautious_share
-from ._forecaster import joined
+from ._blend import Blend, scored, validate
 from ._neural import Ensemble, Member, SkipField
 from ._record import Record
 from ._result import Estimate, Profile
-from ._rolling import Rolled, mean_scaled_error, truth_of
-from ._scan import AHEAD, Scan, greedy
 from ._stages import Stages, unfinished
 
 FEWEST_NEURAL = 80
@@ -29,6 +28,11 @@ MOST_DELAYS = 5
 DRIFT = 0.5
 """A series drifts if its running mean has a larger share of its variance: growing economies 0.6 to 0.9, cycles below 0.3."""
 STAGES = ("scan", "training", "fitting", "forecast")
+
+FEATURES, FOLDS, AHEAD = 80, 5, (1, 2, 4)
+GAIN = 0.005
+"""A delay that lowers the error by less than this share is not taken."""
+MOST_ROWS = 1500
 
 
 def fit_neural(
@@ -66,7 +70,7 @@ def fit_neural(
     )  # fmt: skip
     tell(STAGES[2:], **{**scanned, "delays": _estimates(trained, step)})
     model = eqx.tree_at(lambda ensemble: ensemble.member, first, trained)
-    validated = _validated(plan, model, usable, owner)
+    validated = validate(plan, model, usable, owner)
     everything = [_origins(record, len(record.t), longest, window) for record in plan.records]
     again, _ = split(table.rows(everything), window, seeds)
     final = train(
@@ -81,31 +85,6 @@ def fit_neural(
         "first": first.past - 1, "widen": validated.widen, "validated": validated.model, "notes": (validated.sentence(),),
         "validation": {"ar": validated.ar},
     }  # fmt: skip
-
-
-@dataclasses.dataclass(frozen=True)
-class Validated:
-    """The MASE, on blocks that they did not see, of the network, an autoregression, and the model.
-
-    That is `share` of the one and the rest of the other; its errors are `widen` times as large there as on what it saw.
-    """
-
-    network: float
-    ar: float
-    model: float
-    share: float
-    widen: float
-
-    def sentence(self) -> str:
-        found = (
-            f"Validated on blocks they did not see, the network had a MASE of {self.network:.3g}, and an autoregression "
-            f"{self.ar:.3g}"
-        )
-        if self.share == 0:
-            return f"{found}; a forecast that is in part the network's gains no more than chance may give."
-        if self.share == 1:
-            return f"{found}."
-        return f"{found}; the model is {self.share:.0%} of the network and the rest of the autoregression: {self.model:.3g}."
 
 
 class _Table:
@@ -185,6 +164,14 @@ def _standardised(plan: Any, season: int | None, longest: int, anchored: bool) -
     )  # fmt: skip
 
 
+@dataclasses.dataclass
+class Scan:
+    """Delays in samples, shortest gain last, and for each the candidates (k,) and their errors (k,)."""
+
+    delays: list[int]
+    curves: list[tuple[np.ndarray, np.ndarray]]
+
+
 def _scan(table: _Table, usable: list[np.ndarray], longest: int, delays: Any) -> Scan:
     rows = table.rows(usable)
     if delays == "auto":
@@ -192,6 +179,56 @@ def _scan(table: _Table, usable: list[np.ndarray], longest: int, delays: Any) ->
     if isinstance(delays, int):
         return greedy(table, rows, longest, delays, fewest=delays)
     raise ValueError(f"delays = {delays!r}, expected 'auto' or how many: a neural model finds where they are")
+
+
+def candidates(longest: int) -> np.ndarray:
+    """1, 2, 3, … and from 24 on in steps of 4 %."""
+    grid = np.concatenate([np.arange(1, 25), np.round(24 * 1.04 ** np.arange(1, 200))]).astype(int)
+    return np.unique(grid[grid <= longest])
+
+
+def greedy(table: Any, rows: np.ndarray, longest: int, most: int, fewest: int = 1) -> Scan:
+    """`table`: what a network sees. `rows` (m,): usable origins, all with `longest` rows of past.
+
+    Errors are cross-validated on contiguous blocks: neighbouring rows share their noise.
+    """
+    rows = rows[:: max(1, -(-len(rows) // MOST_ROWS))]
+    targets = np.concatenate([table.x[rows + h] - table.x[rows] for h in AHEAD], axis=1)
+    targets = targets / np.maximum(targets.std(axis=0), 1e-12)
+    fold = np.arange(len(rows)) * FOLDS // len(rows)
+    base = np.concatenate([table.seen(rows, 0), table.more[rows]], axis=1)
+    taken: list[int] = []
+    curves = []
+    error = _error(base, targets, fold)
+    lags = candidates(longest)
+    while len(taken) < most:
+        parts = [base] + [table.seen(rows, lag) for lag in taken]
+        with_lag = lambda lag, parts=parts: np.concatenate([*parts, table.seen(rows, lag)], axis=1)
+        errors = np.array([np.inf if lag in taken else _error(with_lag(lag), targets, fold) for lag in lags])
+        best = int(np.argmin(errors))
+        if len(taken) >= fewest and errors[best] > (1 - GAIN) * error:
+            break
+        error = float(errors[best])
+        taken.append(int(lags[best]))
+        curves.append((lags[np.isfinite(errors)], errors[np.isfinite(errors)]))
+    return Scan(taken, curves)
+
+
+def _error(inputs: np.ndarray, targets: np.ndarray, fold: np.ndarray) -> float:
+    """The cross-validated squared error of a ridge regression on the inputs and random features of them."""
+    rng = np.random.default_rng(0)
+    count = inputs.shape[1]
+    hidden = np.tanh(inputs @ (rng.standard_normal((count, FEATURES)) / np.sqrt(count)) + rng.uniform(-1, 1, FEATURES))
+    design = np.concatenate([np.ones((len(inputs), 1)), inputs, hidden], axis=1)
+    grams = [(design[fold == i].T @ design[fold == i], design[fold == i].T @ targets[fold == i]) for i in range(FOLDS)]
+    whole, right = sum(gram for gram, _ in grams), sum(other for _, other in grams)
+    ridge = 1e-3 * len(inputs) * np.eye(design.shape[1])
+    ridge[: count + 1] *= 1e-3
+    total = 0.0
+    for i, (gram, other) in enumerate(grams):
+        weights = np.linalg.solve(whole - gram + ridge, right - other)
+        total += float(np.sum((targets[fold == i] - design[fold == i] @ weights) ** 2))
+    return total / targets.size
 
 
 def _members(table: _Table, usable: list[np.ndarray], found: Scan, longest: int, anchored: bool, seeds: int) -> Member:
@@ -209,37 +246,6 @@ def _members(table: _Table, usable: list[np.ndarray], found: Scan, longest: int,
     is_array = eqx.is_inexact_array
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(eqx.filter(member, is_array) for member in members))
     return eqx.combine(stacked, eqx.filter(members[0], is_array, inverse=True))
-
-
-def _scored(record: Record, rows: np.ndarray, horizon: int) -> np.ndarray:
-    """From which of the rows the whole horizon lies in the training part."""
-    return rows + horizon < record.train
-
-
-def _validated(plan: Any, model: Ensemble, usable: list[np.ndarray], owner: np.ndarray) -> Validated:
-    """Each member forecasts the blocks that it did not see, as does an autoregression fitted without them."""
-    networks, others, inside, first = [], [], [], 0
-    for record, rows in zip(plan.records, usable, strict=True):
-        mine = owner[first : first + len(rows)]
-        first += len(rows)
-        keep = _scored(record, rows, plan.horizon) & (mine >= 0)
-        keep &= np.arange(len(rows)) % max(1, len(rows) // 200) == 0
-        rows, mine = rows[keep], mine[keep]
-        if len(rows) == 0:
-            continue
-        each = model.each(record, rows, plan.horizon)
-        truth = truth_of(record.seen, rows, plan.horizon)
-        networks.append(Rolled(rows, record.inside(each[mine, np.arange(len(rows))], rows), truth))
-        others.append(Rolled(rows, forecast_apart(record, rows, mine, plan.horizon), truth))
-        seen = Rolled(rows, record.inside(np.median(each, axis=0), rows), truth)
-        inside.append((seen, Rolled(rows, plan.trained["ar"].ahead(record, rows, plan.horizon), truth)))
-    network, other = joined(networks), joined(others)
-    share = cautious_share(network, other, plan.transform, plan.scale)
-    error_of = lambda rolled: mean_scaled_error(rolled, plan.transform, plan.scale)
-    spread = lambda rolled: np.nanmean(np.abs(rolled.truth - rolled.ahead))
-    model_there, here = blended(network, other, share), joined([blended(*pair, share) for pair in inside])
-    widen = float(max(1.0, spread(model_there) / spread(here)))
-    return Validated(error_of(network), error_of(other), error_of(model_there), share, widen)
 
 
 def _estimates(member: Member, step: float) -> tuple[Estimate, ...]:
@@ -273,7 +279,7 @@ def _too_few(plan: Any, rows: int, usable: list[np.ndarray]) -> str | None:
         return f"the training part has {rows} samples, and at least {FEWEST_NEURAL} are needed"
     if windows < FEWEST_NEURAL // 2:
         return f"the training part has {windows} rows with a past as long as a delay, and {FEWEST_NEURAL // 2} are needed"
-    if not any(_scored(record, at, plan.horizon).any() for record, at in zip(plan.records, usable, strict=True)):
+    if not any(scored(record, at, plan.horizon).any() for record, at in zip(plan.records, usable, strict=True)):
         return f"the training part, {rows} samples, is too short to look {plan.horizon} ahead in it"
     return None
 
