@@ -149,3 +149,24 @@ def test_step_longer_than_the_window_is_shortened():
         stepsize_controller=dfx.PIDController(rtol=1e-3, atol=1e-3),
     )  # fmt: skip
     np.testing.assert_allclose(sol.ys[0], 1 - 3 + 2**2 / 2 - 1 / 6, atol=1e-6)
+
+
+def test_more_breakpoints_at_one_time_than_a_lookup_searches():
+    """Numbers of one decimal meet often. The solve stood still at t = 4.6, behind rows of length zero."""
+    field = lambda t, y, seen, args: -0.3 * sum(seen)
+
+    def end(delays, memory=None):
+        return lx.ddesolve(
+            lx.DelayTerm(field, tuple(delays)), dfx.Tsit5(), 0.0, 5.25, None, jnp.cos, y0=0.7,
+            jump_ts=[-1.8, -1.2, -0.6], max_steps=512, memory=memory, stepsize_controller=dfx.PIDController(1e-8, 1e-8),
+        ).ys[0]  # fmt: skip
+
+    delays = jnp.array([0.6, 2.8, 1.7, 2.3])
+    value, gradient = jax.jit(jax.value_and_grad(end))(delays)
+    np.testing.assert_allclose(value, -0.1954785, atol=1e-6)  # as delays that are functions give
+    bounded = jax.jit(jax.value_and_grad(lambda delays: end(delays, 256)))(delays)
+    np.testing.assert_allclose(bounded[0], value, rtol=1e-12)
+    np.testing.assert_allclose(bounded[1], gradient, rtol=1e-9)
+    shifted = jax.jit(lambda h: end(delays + h))
+    difference = (shifted(1e-4) - shifted(-1e-4)) / 2e-4
+    np.testing.assert_allclose(jnp.sum(gradient), difference, rtol=1e-5)

@@ -17,6 +17,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Inexact, Int
 
+from .._control import shortest_step
 from .._method._step import start_slope, take_step
 from .._past import Past, evaluate, make_row, row_end, row_start, split_rows
 from .._problem import Problem
@@ -28,7 +29,7 @@ from .._xla._buffer import read, read_each, read_some, write
 from .._xla._compat import unvmap_any, unvmap_max
 from .._xla._kernel import in_one_kernel
 from ._breakpoints import Sources, first_rows, initial_sources, mesh_cotangents, sides_at
-from ._lookup import WINDOW, delayed_states, find_rows, query_times
+from ._lookup import WINDOW, delayed_states, find_rows, query_times, search_window
 from ._loop import Carry, evaluations_of, pass_breakpoints, start_loop
 from ._walk_back import walk
 
@@ -267,7 +268,9 @@ def _take_again(start: tuple, k, count, trajectory: Trajectory, problem: Problem
         numbers = read(ends.numbers, i)
         sides = sides_at(sources, numbers[:-1], problem)
         pointers = jnp.maximum(pointers, first_rows(sources, numbers[:-1]))
-        window = jnp.stack([read_some(past.starts, pointer, WINDOW) for pointer in jnp.unstack(pointers)])
+        ahead = lambda pointers: jnp.stack([read_some(past.starts, pointer, WINDOW) for pointer in jnp.unstack(pointers)])
+        shortest = shortest_step(t, problem)
+        pointers, window = search_window(ahead, pointers, (t, t_end), problem.delays, sides, shortest)
         queries = query_times(setup.method, t, t_end, problem.delays)
         found = find_rows(window, pointers, queries, sides, last)
         links = jnp.where(found < 0, found, jnp.maximum(found - base, 0))

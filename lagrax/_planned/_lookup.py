@@ -1,5 +1,7 @@
 """What the stages of a planned step see of the past: looked up for all of them before the step is taken."""
 
+from collections.abc import Callable
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -11,7 +13,7 @@ from .._method import Method, node_times
 from .._past import INITIAL_FUNCTION, evaluate, evaluate_slope
 from .._problem import Problem
 from .._xla._compat import unvmap_any
-from .._xla._neighbours import previous
+from .._xla._neighbours import early
 
 WINDOW = 8
 """How many rows ahead of its pointer a lookup searches; a step that would need more is shortened."""
@@ -50,7 +52,31 @@ def find_rows(
     queries = jnp.maximum(queries, sides.lower[None])
     inside = (starts[None] <= queries[..., None]) & (starts < upper[:, None])[None]
     found = pointers[None] + jnp.sum(inside, axis=-1, dtype=jnp.int32) - 1
-    return jnp.where(sides.initial[None], INITIAL_FUNCTION, _in_piece(jnp.clip(found, 0, last), sides))
+    found = jnp.clip(jnp.maximum(found, pointers[None]), 0, last)
+    return jnp.where(sides.initial[None], INITIAL_FUNCTION, _in_piece(found, sides))
+
+
+def search_window(
+    ahead: Callable, pointers: Int[Array, " n"], span: tuple, delays: Float[Array, " n"], sides: Sides, rounding
+) -> tuple[Int[Array, " n"], Float[Array, "n window"]]:
+    """(The pointers, the start times of the next `WINDOW` rows, `ahead(pointers)`) for a step in the `span` (t, end).
+
+    Where breakpoints coincide there is a row of length zero, or of the few floats that their times differ by, for each of
+    them. If a window is full of them no step has room behind it: then the pointers move on to the rows that t looks at.
+    """
+    t, end = span
+    window = ahead(pointers)
+    full = (jnp.min(jnp.minimum(t, window[:, -1]) + delays) <= t + rounding) & (t + rounding < end)
+
+    def step(state):
+        pointers, window, _ = state
+        passed = (window + delays[:, None] <= t + rounding) & (window < sides.upper[:, None])
+        further = jnp.where(full, jnp.maximum(jnp.sum(passed, axis=1, dtype=jnp.int32) - 1, 0), 0)
+        pointers = pointers + further
+        return pointers, ahead(pointers), unvmap_any(jnp.any(further == WINDOW - 1))
+
+    search = lambda: lax.while_loop(lambda state: state[2], step, (pointers, window, jnp.array(True)))[:2]
+    return lax.cond(unvmap_any(full), search, lambda: (pointers, window))
 
 
 def _in_piece(found: Int[Array, "nodes n"], sides: Sides) -> Int[Array, "nodes n"]:
@@ -109,7 +135,7 @@ def _from_history(
     at t0). A node past the end of the step (c > 1) that looks past the piece sees what the others see, extrapolated.
     """
     edge = jnp.minimum(sides.upper, problem.t0)[None]
-    inside = jnp.clip(queries, -previous(-sides.lower)[None], previous(edge))
+    inside = jnp.clip(queries, -early(-sides.lower)[None], early(edge))
     times = queries + lax.stop_gradient(inside - queries)
     function = lambda times: problem.initial_function(times.reshape(-1)).reshape(*times.shape, problem.y0.size)
     both = lambda: jax.jvp(function, (times,), (jnp.ones_like(times),))

@@ -38,7 +38,7 @@ from ._breakpoints import (
     pass_breakpoint,
     segment_ahead,
 )
-from ._lookup import WINDOW, delayed_states, find_rows, query_times
+from ._lookup import WINDOW, delayed_states, find_rows, query_times, search_window
 
 
 class Plan(eqx.Module):
@@ -193,12 +193,13 @@ def _plan(
 ) -> Plan:
     """Where the next step ends, and the delayed states that its stages will see."""
     method, delays = setup.method, problem.delays
-    window = jnp.stack([past.ahead(pointer, WINDOW) for pointer in jnp.unstack(pointers)])
+    shortest = shortest_step(t, problem)
+    ahead = lambda pointers: jnp.stack([past.ahead(pointer, WINDOW) for pointer in jnp.unstack(pointers)])
+    pointers, window = search_window(ahead, pointers, (t, segment.end), delays, segment.sides, shortest)
     # All stages look into rows already written, and not past the window of rows that is searched.
     furthest = jnp.min(jnp.minimum(t, window[:, -1]) + delays)
     furthest = t + (furthest - t) / method.reach
     # What rounding leaves before a breakpoint is no step: the row would have a length of few floats, and no curvature.
-    shortest = shortest_step(t, problem)
     limit = jnp.where(furthest + shortest < segment.end, furthest, segment.end)
     # Breakpoints and t1 carry gradient, ordinary mesh points do not.
     target = jnp.maximum(target, t + shortest)
