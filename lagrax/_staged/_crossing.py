@@ -18,7 +18,7 @@ from .._xla._buffer import read
 from .._xla._compat import unvmap_any
 from .._xla._fold import any_of, first_of, fold, highest_of
 from .._xla._neighbours import inside, just_after
-from ._lookup import View, choose, flags, frozen
+from ._lookup import View, choose, flags, frozen, slack_of
 
 AHEAD = 0.01
 """A root this little behind the end of a step, in its lengths, is taken as its end."""
@@ -34,6 +34,10 @@ TINY = 1e-6
 
 SAMPLES = np.concatenate([[0, AHEAD], np.linspace(0, 1, 9)[1:], [1 + AHEAD]])
 
+OFF = 2.0**10
+"""A lag that is found this many times of rounding outside its piece has jumped there, at a time that depends on nothing that
+is known."""
+
 MOST_TRIALS = 64
 """How often a root is looked for at most; four to eight times are usual."""
 
@@ -48,8 +52,6 @@ class Crossing(eqx.Module):
     theta: Float[Array, ""]
     lag: Int[Array, ""]
     up: Bool[Array, ""]
-    astray: Int[Array, " n"]
-    """-1 or 1 for lags that were outside their pieces, below or above, from the start of the step to its end."""
     looked_up: Float[Array, "samples n"]
     """The times looked at along the step."""
     times: Float[Array, " samples"]
@@ -62,15 +64,18 @@ class Crossing(eqx.Module):
         return self.found & ((self.theta >= 1 - NEAR) | (self.theta <= TINY))
 
 
-def first_crossing(problem: Problem, view: View, row: Inexact[Array, " row"], slack: Float[Array, ""]) -> Crossing:
-    """The first crossing on a step, by more than `slack`."""
+def first_crossing(problem: Problem, view: View, row: Inexact[Array, " row"], at_jump: Bool[Array, ""]) -> Crossing:
+    """The first crossing on a step, by more than rounding; on one that ends `at_jump`, a declared one, before that: lags may
+    jump there too."""
+    slack = slack_of(problem)
     row, problem = frozen((row, problem))
     (t, t_end), n = split_rows(row)[0], len(problem.lags)
     tracked, _ = flags(problem)
 
     def looked_up(theta):
         # Behind a jump at its start, not behind one at its end.
-        time = inside(jnp.maximum(t + theta * (t_end - t), just_after(t)), t, t_end)
+        time = jnp.maximum(t + theta * (t_end - t), just_after(t))
+        time = inside(jnp.where(at_jump, jnp.minimum(time, t_end), time), t, t_end)
         return problem.looked_up(time, state_at(row, time, problem.y0))
 
     def beyond(times: Float[Array, " n"]) -> Float[Array, " pairs"]:
@@ -83,12 +88,12 @@ def first_crossing(problem: Problem, view: View, row: Inexact[Array, " row"], sl
     seen = jax.vmap(looked_up)(thetas)
     promised = jnp.stack([promise(lag, problem) for lag in problem.lags])
     sound = (times[:, None] - seen >= jnp.maximum(promised, 0) - slack) & (seen > -jnp.inf)
-    nowhere = (jnp.array(False), jnp.ones_like(t), jnp.zeros((), jnp.int32), jnp.zeros(n, jnp.int32))
+    nowhere = (jnp.array(False), jnp.ones_like(t), jnp.zeros((), jnp.int32))
     height = lambda theta: beyond(looked_up(theta))
     search = lambda: (*_search(height, thetas, jax.vmap(beyond)(seen), slack), ~any_of(~sound))
     calm = _is_calm(seen, sound, view, slack)
-    found, theta, pair, astray, all_sound = lax.cond(unvmap_any(~calm), search, lambda: (*nowhere, jnp.array(True)))
-    return Crossing(found, theta, pair % n, pair < n, astray, seen, times, all_sound)
+    found, theta, pair, all_sound = lax.cond(unvmap_any(~calm), search, lambda: (*nowhere, jnp.array(True)))
+    return Crossing(found, theta, pair % n, pair < n, seen, times, all_sound)
 
 
 def _is_calm(seen: Float[Array, "samples n"], sound: Bool[Array, "samples n"], view: View, slack) -> Bool[Array, ""]:
@@ -112,8 +117,13 @@ def _rising(heights: Float[Array, "samples pairs"], slack) -> Bool[Array, "inner
 
 
 def _search(height, thetas: Float[Array, " samples"], heights: Float[Array, "samples pairs"], slack):
-    """(Whether a pair leaves its piece, where first, which one; which lags are astray)."""
-    outside, n = heights > slack, heights.shape[1] // 2
+    """(Whether a pair leaves its piece, where first, which one).
+
+    One that is outside at the start already leaves it there, as where kinks that are hardly apart were passed together by
+    rounding, or where a lag jumps: else it would read the piece's continuation, however far behind.
+    """
+    outside = heights > slack
+    at_once = any_of(outside[0])
     leaves = fold(jnp.logical_or, (outside[1:] & ~outside[:-1]).T)
     before = jnp.minimum(first_of(leaves), len(SAMPLES) - 2)
     sampled = lambda k: (read(thetas, k), read(heights, k))
@@ -121,8 +131,9 @@ def _search(height, thetas: Float[Array, " samples"], heights: Float[Array, "sam
     low = sampled(jnp.where(hidden, valley, before))
     high = jax.tree.map(lambda a, b: jnp.where(hidden, a, b), top, sampled(before + 1))
     theta, pair = _root(height, low, high, slack)
-    stayed = (outside[0] & outside[-2]).astype(jnp.int32)
-    return any_of(leaves) | hidden, theta, pair, stayed[:n] - stayed[n:]
+    outermost = highest_of(jnp.where(outside[0], heights[0], -jnp.inf))
+    found = at_once | any_of(leaves) | hidden
+    return found, jnp.where(at_once, thetas[0], theta), jnp.where(at_once, outermost, pair)
 
 
 def _hidden_top(height, thetas, heights: Float[Array, "samples pairs"], before: Int[Array, ""], slack):
@@ -189,8 +200,13 @@ def landing_time(problem: Problem, row: Inexact[Array, " row"], theta, lag: Int[
     time = lax.stop_gradient(t + theta * (t_end - t))
     miss, slope = jax.jvp(lambda time: miss_at(problem, row, time, lag, source_time), (time,), (jnp.ones_like(time),))
     slope = lax.stop_gradient(slope)
-    held = (slope == 0) | ~jnp.isfinite(miss) | ~jnp.isfinite(slope)
+    held = (slope == 0) | ~jnp.isfinite(slope) | ~is_met(miss, problem)
     return time - jnp.where(held, 0, (miss - lax.stop_gradient(miss)) / jnp.where(held, 1, slope))
+
+
+def is_met(miss, problem: Problem) -> Bool[Array, ""]:
+    """Whether a lag looks at the end of its piece, but for rounding, where it misses it by `miss`."""
+    return jnp.abs(miss) <= OFF * slack_of(problem)
 
 
 def miss_at(problem: Problem, row: Inexact[Array, " row"], time, lag: Int[Array, ""], source_time) -> Float[Array, ""]:

@@ -20,7 +20,7 @@ from .._problem import Problem
 from .._xla._buffer import read_each
 from .._xla._compat import unvmap_any
 from .._xla._fold import any_of
-from .._xla._neighbours import previous
+from .._xla._neighbours import early
 from ._sources import Sources
 
 
@@ -162,7 +162,7 @@ def _from_history(problem: Problem, times: Float[Array, " n"], lower, upper) -> 
     which a step sees a little before it is left at e, put gradients of solves that continue each other off by 1e-7.
     """
     edge = jnp.minimum(upper, problem.t0)
-    inside = lax.stop_gradient(jnp.clip(times, -previous(-lower), previous(edge)))
+    inside = lax.stop_gradient(jnp.clip(times, -early(-lower), early(edge)))
     beyond = lax.stop_gradient(times) - inside
     states, slopes = jax.jvp(problem.initial_delayed, (times - beyond,), (jnp.ones_like(times),))
     tangent = beyond[:, None].astype(states.dtype) * slopes

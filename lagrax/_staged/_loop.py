@@ -213,7 +213,7 @@ def _attempt(carry: Carry, problem: Problem, setup: Setup) -> Carry:
 
 
 def _crossing(problem: Problem, view: View, sweep: Sweep, end: End) -> Crossing:
-    crossing = first_crossing(problem, view, sweep.row, slack_of(problem))
+    crossing = first_crossing(problem, view, sweep.row, end.at_jump)
     # Beyond a stop that is not its own a step has seen nothing. What is at t1, but for rounding, will be seen by no other.
     start = row_start(sweep.row)
     within = jnp.where(end.at_jump, 0, 2 * shortest_step(start, problem))
@@ -354,8 +354,7 @@ def _passed(sources: Sources, crossing: Crossing, verdict: Verdict, row: Int[Arr
     if problem.kicks is not None:
         level = jnp.where(verdict.jumps, declared_level(sources.next_jump, problem), entry.level)
         entry = eqx.tree_at(lambda e: e.level, entry, level.astype(jnp.int32))
-    astray = jnp.where(verdict.keep & ~verdict.lands & ~verdict.jumps, crossing.astray, 0)
-    return eqx.tree_at(lambda s: s.pointers, new, new.pointers + astray), entry, parent
+    return new, entry, parent
 
 
 def _guesses(sweep: Sweep, past: Past) -> Int[Array, " n"]:

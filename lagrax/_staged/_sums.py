@@ -19,7 +19,7 @@ from .._past import INITIAL_FUNCTION, row_start, state_at
 from .._problem import Problem
 from .._xla._buffer import read, write
 from .._xla._compat import unvmap_any, unvmap_max
-from .._xla._neighbours import previous
+from .._xla._neighbours import early
 from ._lookup import View
 
 HISTORY_PANELS = 32
@@ -131,7 +131,7 @@ def _history_share(problem: Problem, t, links: Int[Array, " n"], pieces, start) 
 def _panels(one: Sum, problem: Problem, t, piece, most: int) -> Inexact[Array, " size"]:
     """The integral over [a, b] of a piece of the history, in as many parts as it needs, `most` at most."""
     a, b, lower, upper = piece
-    low, high = lax.stop_gradient((-previous(-lower), previous(upper)))
+    low, high = lax.stop_gradient((-early(-lower), early(upper)))
     needed = lax.stop_gradient(jnp.clip(jnp.ceil((b - a) / problem.sums.longest_part), 1, most))
 
     def states(times):

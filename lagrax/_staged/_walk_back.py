@@ -30,7 +30,7 @@ from .._xla._buffer import read, write
 from .._xla._compat import unvmap_max
 from .._xla._kernel import in_one_kernel
 from .._xla._neighbours import inside, just_after
-from ._crossing import miss_at
+from ._crossing import is_met, miss_at
 from ._lookup import delayed_states, flags
 from ._record import Note
 from ._sources import Sources
@@ -126,11 +126,11 @@ def _step_back(i: Int[Array, ""], bars: Bars, active, trajectory: Trajectory, va
         state = state_at(row, time, problem.y0)
         return state, miss_at(problem, row, time, lag, source_time)
 
-    _, transpose_leaving = jax.vjp(leave, row, left_at, read(sources.times, parent), variables)
+    (_, miss), transpose_leaving = jax.vjp(leave, row, left_at, read(sources.times, parent), variables)
     zero, one = jnp.zeros_like(bars.y), jnp.ones_like(left_at)
     row_a, time_a, _, _ = transpose_leaving((bars.y, jnp.zeros_like(one)))
     row_b, speed, _, variables_b = transpose_leaving((zero, one))
-    moves = located & (jnp.abs(speed) > TANGENT)
+    moves = located & (jnp.abs(speed) > TANGENT) & is_met(miss, problem)
     mu = jnp.where(moves, -(t_bar + time_a) / jnp.where(moves, speed, 1), 0)
     row_bar = bars.row + jnp.where(located, row_a + mu.astype(row.dtype) * row_b, 0)
     # The end of a step that was left before it is nobody's time.

@@ -1,4 +1,4 @@
-"""The floats next to a time: the two sides of a jump."""
+"""Next to a time: the two sides of a jump."""
 
 import jax.numpy as jnp
 from jax import lax
@@ -15,18 +15,34 @@ def previous(t: Float[Array, "*times"]) -> Float[Array, "*times"]:
     return t - jnp.clip(u * (1 + 4 * u) * jnp.abs(t), info.tiny, info.max)
 
 
+ROUNDINGS = 8
+"""How many roundings of a time its sides are away from it. A field that computes where it is, as `sin(2 * pi * t / T) > 0`
+does, rounds a few times, and would see the wrong side of a jump from the next float. (Echoes as near to a jump are one with
+it, `_planned/_breakpoints.py`.)"""
+
+
+def early(t: Float[Array, "*times"]) -> Float[Array, "*times"]:
+    """A time hardly before t, on this side of a jump at t. Not differentiable. Infinities stay."""
+    t = lax.stop_gradient(t)
+    info = jnp.finfo(t.dtype)
+    return t - jnp.clip(ROUNDINGS * info.eps * jnp.abs(t), info.tiny, info.max)
+
+
 def just_before(t: Float[Array, "*times"]) -> Float[Array, "*times"]:
-    """The last float before t, moving with it: where a step that ends at t evaluates the field, so that `t < jump` is still
+    """A time hardly before t, moving with it: where a step that ends at t evaluates the field, so that `t < jump` is still
     true inside the step should the field jump there."""
-    return t + (previous(t) - lax.stop_gradient(t))
+    return t + (early(t) - lax.stop_gradient(t))
 
 
 def just_after(t: Float[Array, "*times"]) -> Float[Array, "*times"]:
-    """The first float after t: where a step that starts at t evaluates the field, `t > jump` is true from there on."""
+    """A time hardly after t: where a step that starts at t evaluates the field, `t > jump` is true from there on."""
     return -just_before(-t)
 
 
 def inside(s: Float[Array, "*times"], t: Float[Array, ""], t_end: Float[Array, ""]) -> Float[Array, "*times"]:
-    """Times s of the step from t to t_end, kept off its end; in a step of length zero, between two breakpoints that
-    coincide, just after both its ends."""
-    return jnp.where(t_end > t, jnp.where(s == t_end, just_before(t_end), s), just_after(t))
+    """Times s of the step from t to t_end, kept off its end, but in the second half of a step of few floats; in a step of
+    length zero, between two breakpoints that coincide, just after both its ends."""
+    start, end = lax.stop_gradient((t, t_end))
+    half = jnp.minimum(previous(end), start + (end - start) / 2)
+    last = t_end + (jnp.maximum(early(end), half) - end)
+    return jnp.where(t_end > t, jnp.where((s > last) & (s <= t_end), last, s), just_after(t))
