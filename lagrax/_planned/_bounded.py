@@ -270,7 +270,7 @@ def _take_again(start: tuple, k, count, trajectory: Trajectory, problem: Problem
         pointers = jnp.maximum(pointers, first_rows(sources, numbers[:-1]))
         ahead = lambda pointers: jnp.stack([read_some(past.starts, pointer, WINDOW) for pointer in jnp.unstack(pointers)])
         shortest = shortest_step(t, problem)
-        pointers, window = search_window(ahead, pointers, (t, t_end), problem.delays, sides, shortest)
+        pointers, window = search_window(ahead, pointers, (t, t_end), problem, sides, shortest)
         queries = query_times(setup.method, t, t_end, problem.delays)
         found = find_rows(window, pointers, queries, sides, last)
         links = jnp.where(found < 0, found, jnp.maximum(found - base, 0))

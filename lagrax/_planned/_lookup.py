@@ -57,15 +57,17 @@ def find_rows(
 
 
 def search_window(
-    ahead: Callable, pointers: Int[Array, " n"], span: tuple, delays: Float[Array, " n"], sides: Sides, rounding
+    ahead: Callable, pointers: Int[Array, " n"], span: tuple, problem: Problem, sides: Sides, rounding
 ) -> tuple[Int[Array, " n"], Float[Array, "n window"]]:
     """(The pointers, the start times of the next `WINDOW` rows, `ahead(pointers)`) for a step in the `span` (t, end).
 
     Where breakpoints coincide there is a row of length zero, or of the few floats that their times differ by, for each of
     them. If a window is full of them no step has room behind it: then the pointers move on to the rows that t looks at.
     """
-    t, end = span
-    window = ahead(pointers)
+    (t, end), delays, window = span, problem.delays, ahead(pointers)
+    if len(delays) < WINDOW and not problem.jump_ts.size:
+        # Each delay passes t0 once, so that there are never as many: nothing to look for in the loop (6 % of its time).
+        return pointers, window
     full = (jnp.min(jnp.minimum(t, window[:, -1]) + delays) <= t + rounding) & (t + rounding < end)
 
     def step(state):
@@ -75,8 +77,8 @@ def search_window(
         pointers = pointers + further
         return pointers, ahead(pointers), unvmap_any(jnp.any(further == WINDOW - 1))
 
-    search = lambda: lax.while_loop(lambda state: state[2], step, (pointers, window, jnp.array(True)))[:2]
-    return lax.cond(unvmap_any(full), search, lambda: (pointers, window))
+    pointers, window, _ = lax.while_loop(lambda state: state[2], step, (pointers, window, unvmap_any(full)))
+    return pointers, window
 
 
 def _in_piece(found: Int[Array, "nodes n"], sides: Sides) -> Int[Array, "nodes n"]:

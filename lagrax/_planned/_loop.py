@@ -195,7 +195,7 @@ def _plan(
     method, delays = setup.method, problem.delays
     shortest = shortest_step(t, problem)
     ahead = lambda pointers: jnp.stack([past.ahead(pointer, WINDOW) for pointer in jnp.unstack(pointers)])
-    pointers, window = search_window(ahead, pointers, (t, segment.end), delays, segment.sides, shortest)
+    pointers, window = search_window(ahead, pointers, (t, segment.end), problem, segment.sides, shortest)
     # All stages look into rows already written, and not past the window of rows that is searched.
     furthest = jnp.min(jnp.minimum(t, window[:, -1]) + delays)
     furthest = t + (furthest - t) / method.reach
