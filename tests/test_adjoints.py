@@ -1,5 +1,7 @@
 """The paper's two gradients against the discrete one, against exact values, and against what the costate means."""
 
+import functools
+
 import diffrax as dfx
 import equinox as eqx
 import jax
@@ -30,31 +32,46 @@ def solve(field, delays, t1, history, args, *, ts=None, adjoint=DISCRETE, **opti
 EXACT = {3: (-1 / 6, 1 / 2, -1.0), 5: (19 / 120, 1 / 8, 7 / 6)}
 
 
+@functools.cache
+def decay(adjoint):
+    """The end of y' = -a y(t-τ) + b y², with its derivatives in a and τ, as one program for all tests with this adjoint."""
+
+    def end(a, tau, b, t1, past, y0):
+        field = lambda t, y, z, args: -args[0] * z + args[1] * y**2
+        return solve(field, tau, t1, past, (a, b), y0=y0, adjoint=adjoint).ys[0]
+
+    compiled = jax.jit(jax.value_and_grad(end, argnums=(0, 1)))
+
+    def found(t1, past, y0, b=0.0):
+        value, gradient = compiled(*map(jnp.array, (1.0, 1.0, b, t1, past, y0)))
+        return [value, *gradient]
+
+    return found
+
+
+THREE, FIVE = lx.PiecewiseAdjoint(num_intervals=3), lx.PiecewiseAdjoint(num_intervals=5)
+
+
 @pytest.mark.parametrize(
-    "make, n",
-    [(lx.ContinuousAdjoint, 5), (lx.PiecewiseAdjoint, 3), pytest.param(lx.PiecewiseAdjoint, 5, marks=pytest.mark.slow)],
-)
-def test_decay(make, n):
+    "adjoint, n", [(CONTINUOUS, 5), (THREE, 3), pytest.param(FIVE, 5, marks=pytest.mark.slow)],
+    ids=["continuous", "piecewise", "piecewise, longer"],
+)  # fmt: skip
+def test_decay(adjoint, n):
     """y, ∂y/∂a and ∂y/∂τ of y' = -a y(t-τ) at T = n."""
-    adjoint = make(num_intervals=n) if make is lx.PiecewiseAdjoint else make()
-
-    def end(a, tau):
-        return solve(lambda t, y, z, a: -a * z, tau, float(n), jnp.array(1.0), a, adjoint=adjoint).ys[0]
-
-    value, gradient = jax.jit(jax.value_and_grad(end, argnums=(0, 1)))(jnp.array(1.0), jnp.array(1.0))
-    np.testing.assert_allclose([value, *gradient], EXACT[n], rtol=1e-8)
+    np.testing.assert_allclose(decay(adjoint)(float(n), 1.0, 1.0), EXACT[n], rtol=1e-8)
 
 
-@pytest.mark.parametrize("adjoint", [CONTINUOUS, lx.PiecewiseAdjoint(num_intervals=2)], ids=["continuous", "piecewise"])
+@pytest.mark.parametrize("adjoint", [CONTINUOUS, THREE], ids=["continuous", "piecewise"])
 def test_jump(adjoint):
-    """y0 ≠ φ(0): at T = 3/2 (the second piece is cut in half) ∂y/∂τ = 1, all of it from the jump."""
+    """y0 ≠ φ(0): at T = 9/4 (the third piece is a quarter), ∂y/∂τ = 1/2, which without the jump would be -1/2."""
+    np.testing.assert_allclose(decay(adjoint)(2.25, 0.0, 1.0), [-7 / 32, -19 / 16, 1 / 2], rtol=1e-8)
 
-    def end(a, tau):
-        past, y0 = jnp.array(0.0), jnp.array(1.0)
-        return solve(lambda t, y, z, a: -a * z, tau, 1.5, past, a, y0=y0, adjoint=adjoint).ys[0]
 
-    value, gradient = jax.jit(jax.value_and_grad(end, argnums=(0, 1)))(jnp.array(1.0), jnp.array(1.0))
-    np.testing.assert_allclose([value, *gradient], [1 / 2, -1 / 2, 1.0], rtol=1e-8)
+def test_interval_within_the_delay():
+    """T ≤ τ: nothing is looked up, and the backward pass still reads the solution between mesh points: with a past of 1,
+    y' = y² - a from y(0) = 0 is solved by -√a tanh(√a t)."""
+    value, slope = jax.value_and_grad(lambda a: -jnp.sqrt(a) * jnp.tanh(jnp.sqrt(a) * 0.9))(1.0)
+    np.testing.assert_allclose(decay(CONTINUOUS)(0.9, 1.0, 0.0, b=1.0), [value, slope, 0.0], rtol=1e-8, atol=1e-12)
 
 
 def test_equal_delays_with_a_jump():
@@ -155,16 +172,6 @@ def test_start_and_declared_jumps():
     assert_close(gradient(CONTINUOUS), gradient(DISCRETE), rtol=1e-6)
 
 
-def test_interval_within_the_delay():
-    """T ≤ τ: nothing is looked up, and the backward pass still reads the solution between mesh points."""
-
-    def end(a, adjoint):
-        return solve(lambda t, y, z, a: jnp.sin(a * y) - z, 1.0, 0.9, jnp.array(0.8), a, adjoint=adjoint).ys[0]
-
-    gradient = lambda adjoint: jax.jit(jax.grad(lambda a: end(a, adjoint)))(jnp.array(1.3))
-    np.testing.assert_allclose(gradient(CONTINUOUS), gradient(DISCRETE), rtol=1e-8)
-
-
 def test_costate_is_the_sensitivity_to_the_state():
     """λ(t)·δ is the change of the loss when δ is added to the state at time t."""
     field = lambda t, y, z, args: jnp.stack([y[1] - 0.3 * z[0] ** 2, -jnp.sin(z[0]) - 0.2 * y[1]])
@@ -241,33 +248,31 @@ def test_own_tolerances():
     assert abs(fine - finest) < abs(coarse - finest) / 100
 
 
-@pytest.mark.parametrize("adjoint", [DISCRETE, lx.ContinuousAdjoint(), lx.PiecewiseAdjoint()])
-def test_backward_evaluations_are_counted(adjoint):
-    """Once per run of the program; for the discrete adjoint, seven per step. Nobody listens afterwards."""
-
-    def end(a):
-        solution = solve(lambda t, y, z, a: -a * z * y, 1.0, 1.5, jnp.array(1.0), a, adjoint=adjoint)
-        return solution.ys[0], solution.stats
-
-    gradient = jax.jit(jax.grad(end, has_aux=True))
+def test_backward_evaluations_are_counted():
+    """Once per run of the program; for the continuous adjoint in the test above."""
+    end = lambda a: solve(lambda t, y, z, a: -a * z * y, 1.0, 1.5, jnp.array(1.0), a, adjoint=PIECEWISE).ys[0]
+    gradient = jax.jit(jax.grad(end))
     with counting() as found:
         for rate in (1.0, 1.0):
-            _, stats = gradient(jnp.array(rate))
+            gradient(jnp.array(rate))
     assert len(found) == 2 and found[0] == found[1] > 0
-    if adjoint is DISCRETE:
-        assert found[0] == 7 * int(stats["num_accepted_steps"]) and stats["num_stages"] == 7
-    jax.block_until_ready(jax.jit(jax.grad(end, has_aux=True))(jnp.array(1.0)))
+
+
+def test_evaluations_of_the_discrete_adjoint_are_counted():
+    """Seven per step, of lanes one by one. Nobody listens afterwards."""
+
+    def end(a):
+        solution = solve(lambda t, y, z, a: -z + jnp.sin(a * t), 1.0, 1.9, jnp.array(1.0), a)
+        return solution.ys[0], solution.stats
+
+    gradients = lambda: jax.jit(jax.vmap(jax.grad(end, has_aux=True)))(jnp.array([0.4, 9.0]))
+    with counting() as found:
+        _, stats = gradients()
+    few, many = 7 * stats["num_accepted_steps"]
+    assert sorted(found) == [few, many] and few < many and np.all(stats["num_stages"] == 7)
+    jax.block_until_ready(gradients())
     jax.effects_barrier()
     assert len(found) == 2
-
-
-def test_lanes_are_counted_apart():
-    end = lambda a: solve(lambda t, y, z, a: -z + jnp.sin(a * t), 1.0, 1.9, jnp.array(1.0), a).ys[0]
-    with counting() as found:
-        jax.block_until_ready(jax.jit(jax.vmap(jax.grad(end)))(jnp.array([0.4, 9.0])))
-    with counting() as alone:
-        jax.block_until_ready(jax.jit(jax.grad(end))(jnp.array(9.0)))
-    assert len(found) == 2 and alone[0] in found and found[0] != found[1]
 
 
 def test_piecewise_keeps_one_state_per_delay():
