@@ -13,12 +13,12 @@ from jax import lax
 import lagrax as lx
 from lagrax._network import _select
 
-NODES = 3
+NODES = 2
 RNG = np.random.default_rng(1)
 TAU = RNG.uniform(0.4, 1.2, (NODES, NODES))
 WEIGHTS = RNG.normal(size=(NODES, NODES))
-OMEGA, PHASE = np.array([1.0, 1.3, 0.7]), np.arange(float(NODES))
-AIM = jnp.array([1.0, 2.0, 3.0])
+OMEGA, PHASE = np.array([1.0, 1.3]), np.arange(float(NODES))
+AIM = jnp.array([1.0, 2.0])
 
 
 @pytest.fixture
@@ -113,8 +113,9 @@ def test_gradients_in_times_and_output_of_a_network(as_network):
         return jnp.sum(saved * AIM) + jnp.sum(last**2) + jnp.sum(solution.evaluate(1.234) * AIM), jnp.sum(2 * last * slope)
 
     inputs = (jnp.array(3.1), jnp.array(0.777), jnp.asarray(TAU * 1.01), jnp.asarray(WEIGHTS))
-    value = jax.jit(lambda *inputs: loss(*inputs)[0])
-    gradient, at_end = jax.jit(jax.grad(loss, (0, 1, 2, 3), has_aux=True))(*inputs)
+    value_and_gradient = jax.jit(jax.value_and_grad(loss, (0, 1, 2, 3), has_aux=True))
+    (_, at_end), gradient = value_and_gradient(*inputs)
+    value = lambda *inputs: value_and_gradient(*inputs)[0][0]
     # (diffrax divides the interval into equal steps, so that differences in t1 would move them all.)
     assert np.allclose(gradient[0], at_end, rtol=1e-6)
     for k, direction in ((1, 1.0), (2, np.eye(NODES)), (3, WEIGHTS)):
@@ -138,32 +139,33 @@ def test_the_order_of_the_solver_is_kept(as_network, solver, order, steps):
 
 def test_delays_of_zero_and_below_the_step(as_network):
     """Against the same as numbers that overlap, without tracking in either case; gradients against differences."""
-    tau = np.where(np.eye(NODES) > 0, 0.0, np.array([[0, 0.37, 0.02], [0.41, 0, 0.53], [0.01, 0.61, 0]]))
-    weights = jnp.array([[-1.0, 0.5, -0.7], [0.3, -0.8, 0.9], [-0.2, 0.4, -0.6]])
+    tau = jnp.array([[0.0, 0.37], [0.01, 0.0]])
+    weights = jnp.array([[-1.0, 0.5], [0.9, -0.8]])
 
     def field(t, y, z, weights):
         return (weights * jnp.tanh(z["each"])).sum(1) - y + 0.3 * z["fixed"] + jnp.sin(t)
 
     def loss(tau, controller=dfx.PIDController(rtol=1e-9, atol=1e-9), dt0=None, **options):
         delays = {"each": lx.Lag(lx.Each(tau), overlap=True, track=False), "fixed": 0.45}
-        history = lambda t: jnp.array([1.0, 0.5, -0.4]) * jnp.exp(t)
+        history = lambda t: jnp.array([1.0, 0.5]) * jnp.exp(t)
         term = lx.DelayTerm(field, delays)
         options = {"stepsize_controller": controller, "max_steps": 512, **options}
         return jnp.sum(AIM * lx.ddesolve(term, dfx.Tsit5(), 0.0, 2.0, dt0, history, weights, **options).ys[0])
 
-    expected = jax.jit(loss)(jnp.asarray(tau))
+    expected = jax.jit(loss)(tau)
     as_network()
     # (Other functions, or the cache would hand back what was compiled before.)
-    assert abs(jax.jit(lambda tau: loss(tau))(jnp.asarray(tau)) - expected) < 1e-6
+    assert abs(jax.jit(lambda tau: loss(tau))(tau) - expected) < 1e-6
     fixed = lambda tau: loss(tau, dfx.ConstantStepSize(), 2.0 / 43)
-    value, gradient = jax.jit(fixed), jax.jit(jax.grad(fixed))(jnp.asarray(tau))
-    at = lambda place, e: value(jnp.asarray(tau).at[place].add(e))
-    for place in ((2, 0), (0, 1), (1, 2)):
+    value_and_gradient = jax.jit(jax.value_and_grad(fixed))
+    gradient = value_and_gradient(tau)[1]
+    at = lambda place, e: value_and_gradient(tau.at[place].add(e))[0]
+    for place in ((1, 0), (0, 1)):
         assert np.allclose(gradient[place], (at(place, 1e-6) - at(place, -1e-6)) / 2e-6, rtol=1e-6), place
     with pytest.raises(ValueError, match="a network whose delays overlap with ForwardMode"):
-        jax.jvp(lambda tau: loss(tau, adjoint=lx.ForwardMode()), (jnp.asarray(tau),), (jnp.ones_like(tau),))
+        jax.jvp(lambda tau: loss(tau, adjoint=lx.ForwardMode()), (tau,), (jnp.ones_like(tau),))
     with pytest.raises(Exception, match="a network whose delays overlap is not possible"):
-        jax.jvp(jax.grad(fixed), (jnp.asarray(tau),), (jnp.ones_like(tau),))
+        jax.jvp(jax.grad(fixed), (tau,), (jnp.ones_like(tau),))
     # A delay of zero can only grow. (It reads the stages, a short one their interpolant.)
     one_sided = (-3 * at((1, 1), 1e-5) + 4 * at((1, 1), 2e-5) - at((1, 1), 3e-5)) / 2e-5
     assert np.allclose(gradient[1, 1], one_sided, rtol=2e-2)
@@ -196,8 +198,9 @@ def test_a_structured_state_in_single_precision(as_network):
         assert a.dtype == jnp.float32 and np.allclose(a, b, atol=1e-4)
 
 
-def test_a_graph_is_a_matrix_or_a_list():
-    n = 6
+def test_a_graph_is_a_matrix_or_a_list(as_network):
+    as_network()
+    n = 4
     weights = np.where(RNG.random((n, n)) < 0.5, RNG.random((n, n)), 0.0)
     delays = np.where(np.eye(n) > 0, 0.0, RNG.uniform(0.3, 0.9, (n, n)))
 
@@ -217,7 +220,7 @@ def test_a_graph_is_a_matrix_or_a_list():
 
     matrix = jax.jit(jax.value_and_grad(lambda s: jnp.sum(end(s, lx.Graph) ** 2)))(1.1)
     edges = jax.jit(jax.value_and_grad(lambda s: jnp.sum(end(s, lx.Graph.of_connections) ** 2)))(1.1)
-    assert np.allclose(matrix[0], edges[0], rtol=1e-5) and np.allclose(matrix[1], edges[1], rtol=1e-3)
+    np.testing.assert_allclose(matrix, edges, rtol=1e-9)
 
 
 def test_memory_does_not_grow_with_delays_times_state():
