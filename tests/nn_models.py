@@ -1,10 +1,7 @@
 """Small models that the tests of `lagrax.nn` share."""
 
 import diffrax as dfx
-import jax
-import jax.numpy as jnp
 import jax.random as jr
-from jax.flatten_util import ravel_pytree
 
 from lagrax.nn import (
     Form,
@@ -63,11 +60,3 @@ NAMES = [
     "NDDE, w(t)",
     "NODE+NDDE, w(t)",
 ]
-
-
-def finite_differences(f, x, step=1e-4):
-    """Central differences with one Richardson step, one component of the PyTree x after another, as a vector."""
-    flat, unravel = ravel_pytree(x)
-    evaluate = jax.jit(lambda v: f(unravel(v)))
-    difference = lambda e, h: (evaluate(flat + h * e) - evaluate(flat - h * e)) / (2 * h)
-    return jnp.stack([(4 * difference(e, step) - difference(e, 2 * step)) / 3 for e in jnp.eye(flat.size)])

@@ -11,29 +11,16 @@ from jax.flatten_util import ravel_pytree
 
 import lagrax as lx
 
+from .differences import gradient_and_differences
 from .problems import decay, hutchinson
 
 TIGHT = dfx.PIDController(rtol=1e-10, atol=1e-10)
 NEWTON = optx.Newton(rtol=1e-12, atol=1e-12)
 
 
-def finite_differences(f, x, step=1e-4):
-    """Central differences with one Richardson step: an error of O(step⁴)."""
-    flat, unravel = ravel_pytree(x)
-    evaluate = jax.jit(lambda v: f(unravel(v)))
-
-    def slope(i, h):
-        e = jnp.zeros_like(flat).at[i].set(h)
-        return (evaluate(flat + e) - evaluate(flat - e)) / (2 * h)
-
-    values = [(4 * slope(i, step) - slope(i, 2 * step)) / 3 for i in range(flat.size)]
-    return jnp.stack(values), ravel_pytree
-
-
 def check_gradient(f, x, rtol=1e-6, step=1e-4):
-    expected, flatten = finite_differences(f, x, step)
-    actual = flatten(jax.jit(jax.grad(f))(x))[0]
-    np.testing.assert_allclose(actual, expected, rtol=rtol, atol=rtol * float(jnp.max(jnp.abs(expected))))
+    gradient, expected = gradient_and_differences(f, x, step)
+    np.testing.assert_allclose(gradient, expected, rtol=rtol, atol=rtol * np.max(np.abs(expected)))
 
 
 def final_value(a, tau, t1, history=1.0, y0=None, adjoint=None):
