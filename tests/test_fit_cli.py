@@ -16,7 +16,7 @@ import pytest
 
 from lagrax import cli, series
 from lagrax.fitting import _figures, _words
-from lagrax.series import Alias, Estimate, Forecast, Holdout, Profile, Samples, Score, SeriesFit
+from lagrax.series import Alias, Estimate, Forecast, Holdout, Profile, Samples, Score, SeriesFit, _identify, _search
 from lagrax.series._result import LEVELS
 
 PERIOD = 20.0
@@ -341,6 +341,8 @@ def population(count):
 
 def test_a_delay_from_a_table_to_the_report(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    for module, name, fewer in ((_search, "LANES", 6), (_identify, "REPLICATES", 18), (_identify, "GRID", 12)):
+        monkeypatch.setattr(module, name, fewer)
     days = np.datetime64("2021-03-01") + np.arange(120)
     rows_of_days = [f"{day};{n:.2f}".replace(".", ",") for day, n in zip(days, population(120), strict=True)]
     (tmp_path / "flies.csv").write_text("date;count\n" + "\n".join(rows_of_days))
