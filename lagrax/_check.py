@@ -7,7 +7,6 @@ from typing import Any
 import diffrax as dfx
 import equinox as eqx
 import jax
-import jax.core
 import jax.numpy as jnp
 import numpy as np
 
@@ -243,7 +242,7 @@ def check_number(name: str, x: Any, remedy: str = "pass a number or a scalar arr
 
 
 def check_jumps(jump_ts: Any) -> None:
-    for jumps in jax.tree.leaves(jump_ts):
+    for jumps in [jump_ts] if isinstance(jump_ts, dict) else jax.tree.leaves(jump_ts):
         if not eqx.is_array_like(jumps) or not jnp.issubdtype(jnp.result_type(jumps), jnp.number) or jnp.iscomplexobj(jumps):
             raise ValueError(f"jump_ts holds {jumps!r}, expected real times: pass an array of them")
         values = concrete(jumps)
@@ -266,6 +265,9 @@ def check_times(t0: Any, t1: Any, dt0: Any, saveat: dfx.SaveAt, max_steps: Any) 
             f"max_steps = {max_steps!r}, expected a positive integer: the history needs room whose size is known in advance "
             "(None is possible with memory = rows)"
         )
+    for name in ("solver_state", "controller_state", "made_jump"):
+        if getattr(saveat, name):
+            raise ValueError(f"got SaveAt({name}=True), which lagrax does not have, expected states: leave it out")
     if saveat.subs is None and not saveat.dense:
         raise ValueError("`saveat` saves nothing, expected at least one of t0, t1, ts, steps or dense: set one")
     for sub in jax.tree.leaves(saveat.subs, is_leaf=lambda x: isinstance(x, dfx.SubSaveAt)):

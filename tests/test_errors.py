@@ -98,12 +98,17 @@ STATIC = {
     "dt0 true": (dict(dt0=True), "dt0 is True, expected one real number"),
     "complex jumps": (dict(jump_ts=jnp.array([1j])), "jump_ts holds .* expected real times"),
     "NaN jumps": (dict(jump_ts=jnp.array([0.5, jnp.nan])), "has NaN in it, expected times"),
+    "jumps by name": (dict(jump_ts={"on": 0.5}), "jump_ts holds .'on': 0.5., expected real times"),
+    "the solver's state": (dict(saveat=dfx.SaveAt(t1=True, solver_state=True)), r"got SaveAt\(solver_state=True\), which"),
     "max_steps true": (dict(max_steps=True), "max_steps = True, expected a positive integer"),
     "clipped controller": (
         dict(stepsize_controller=dfx.ClipStepSizeController(dfx.PIDController(rtol=1e-3, atol=1e-6), jump_ts=jnp.ones(1))),
         "got ClipStepSizeController",
     ),
-    "diffrax's adjoint": (dict(adjoint=dfx.DirectAdjoint()), "adjoint is a DirectAdjoint, expected an instance of Abstract"),
+    "diffrax's adjoint": (
+        dict(adjoint=dfx.DirectAdjoint()),
+        "adjoint is a DirectAdjoint, expected an instance of Abstract",
+    ),
     "class of a solver": (dict(solver=dfx.Tsit5), r"solver is the class Tsit5, .* make an instance, Tsit5\(\)"),
     "no saveat": (dict(saveat=None), "saveat is a NoneType, expected an instance of SaveAt"),
     "no tolerance": (
@@ -235,7 +240,9 @@ def test_dtmin_reached():
 
 
 def test_an_ordinary_term():
-    with pytest.raises(ValueError, match=r"term is an ODETerm, expected an instance of DelayTerm: pass lagrax.DelayTerm"):
+    with pytest.raises(
+        ValueError, match=r"term is an ODETerm, expected an instance of DelayTerm: pass lagrax.DelayTerm"
+    ):
         inspect.unwrap(lx.ddesolve)(dfx.ODETerm(lambda t, y, args: -y), dfx.Tsit5(), 0.0, 1.0, None, 1.0)
 
 

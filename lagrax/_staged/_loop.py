@@ -310,7 +310,9 @@ def _step(carry: Carry, sources: Sources, start: Start, view: View, t_end, probl
     # (The last source is the start of the step if no row lies between.)
     smooth = read(sources.rows, sources.size - 1) < carry.past.count
     guess = frozen(continued(carry.pending, start, t_end, smooth))
-    scale = frozen(0.01 * tolerance(start.y, setup))
+    # What rounding leaves is of the size of the state, or of its change where it passes zero.
+    change = 0 if setup.adaptive else (t_end - start.t).astype(start.y.dtype) * start.slope
+    scale = frozen(0.01 * tolerance(jnp.maximum(jnp.abs(start.y), jnp.abs(change)), setup))
     return take_sweeps(problem, setup, view, start, t_end, guess, scale)
 
 

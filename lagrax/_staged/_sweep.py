@@ -40,6 +40,9 @@ TANGENT_SWEEPS, MOST_TANGENT_SWEEPS = 16, 256
 """How many sweeps are differentiated in forward mode, from the point to which they converged: each gains a factor, about ten
 where ten sweeps suffice. (No fewer, though tangents may be settled: those of tangents need not be.)"""
 
+ROUNDED = 64
+"""The change, in units of what is to be reached, at which sweeps with fixed steps end where it no longer falls."""
+
 SETTLED, LOST = 1024, 2.0**24
 """The change of a tangent, in roundings of it, at which these stop, and that with which they have failed after the most."""
 
@@ -96,7 +99,9 @@ def _converge(inputs, guess, scale, setup: Setup) -> Sweep:
         difference = jnp.abs(new.row - sweep.row)[2:].reshape(-1, d).real
         new_change = largest(fold(jnp.add, difference) / scale)
         into_itself = any_of(new.links == number)
-        settled = new.converged & (~into_itself | (new_change <= 1))
+        # With fixed steps the scale is one of rounding, which may be larger where terms of the field cancel.
+        close = jnp.array(False) if setup.adaptive else (new_change <= ROUNDED) & ~(new_change < change / 2)
+        settled = new.converged & (~into_itself | (new_change <= 1) | close)
         new = eqx.tree_at(lambda s: (s.count, s.converged), new, (sweep.count + 1, settled))
         # A change that grows, or is not a number, will not settle.
         hopeless = ~settled & ~(new_change <= 2 * change) & (sweep.count >= patience)
