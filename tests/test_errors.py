@@ -240,9 +240,7 @@ def test_dtmin_reached():
 
 
 def test_an_ordinary_term():
-    with pytest.raises(
-        ValueError, match=r"term is an ODETerm, expected an instance of DelayTerm: pass lagrax.DelayTerm"
-    ):
+    with pytest.raises(ValueError, match=r"term is an ODETerm, expected an instance of DelayTerm: pass lagrax.DelayTerm"):
         inspect.unwrap(lx.ddesolve)(dfx.ODETerm(lambda t, y, args: -y), dfx.Tsit5(), 0.0, 1.0, None, 1.0)
 
 
