@@ -55,16 +55,16 @@ class Sources(eqx.Module):
     """With impulses or many delays, the first row after each source: kicks, or echoes of a jump, at one time have steps of
     length zero between them."""
 
-    def with_source(self, new: "Source", recorded: Bool[Array, ""], merged: Bool[Array, ""], slopes) -> "Sources":
+    def with_source(self, new: "Source", recorded: Bool[Array, ""], merged: Bool[Array, ""] | None, slopes) -> "Sources":
         """With one more, if it is to be recorded; if `merged`, as one with the last, of which it takes the place if it is
         rougher, or as rough and came by more of the delays that look at derivatives, which `slopes` marks.
 
         (Nothing is selected over whole buffers, which may be long.)
         """
         place, written, added = self.size, recorded, recorded
-        if slopes:
+        if merged is not None:
             place, added = jnp.where(merged, self.size - 1, self.size), recorded & ~merged
-            level, marked = read(self.levels, place), np.array(slopes, np.int32)
+            level, marked = read(self.levels, place), np.array(slopes or [0] * len(new.counts), np.int32)
             more = new.counts @ marked > read(self.counts, place) @ marked
             written = recorded & (~merged | (new.level < level) | ((new.level == level) & more))
 
@@ -196,13 +196,18 @@ def _candidates(sources: Sources, problem: Problem) -> tuple[Float[Array, " n"],
             echoes = jnp.where(near, echoes + lax.stop_gradient(mark - echoes), echoes)
     # Echoes of two sources at one time may differ by rounding, in either order: time does not run backwards.
     behind = lax.stop_gradient(sources.reached - echoes)
-    if problem.slopes:
-        # Those of a derivative are to be known as one, and there is nothing between the two.
+    if _merges(problem):
+        # Those that are one are to be known as one, and there is nothing between the two.
         behind = jnp.where(jnp.abs(behind) <= _rounding(echoes, problem), behind, jnp.maximum(behind, 0))
         echoes = echoes + behind
     else:
         echoes = echoes + jnp.maximum(behind, 0)
     return jnp.where(sources.pointers < sources.size, echoes, jnp.inf), declared
+
+
+def _merges(problem: Problem) -> bool:
+    """Whether kinks at one time become one source, as where derivatives, or behind kicks, would make more and more of them."""
+    return bool(problem.slopes) or problem.kicks is not None
 
 
 def _rounding(time: Float[Array, "*times"], problem: Problem) -> Float[Array, "*times"]:
@@ -307,7 +312,7 @@ def pass_breakpoint(
     jumps = declared if problem.kicks is None else jnp.array(True)
     jumps = jumps | alone | (~declared & (level == KINK)) if problem.slopes else jumps | alone
     # Else, where two delays look at one kink at one time, the number of sources would double with every delay.
-    merged = ~declared & ~alone & (read(sources.times, sources.size - 1) == time)
+    merged = ~declared & ~alone & (read(sources.times, sources.size - 1) == time) if _merges(problem) else None
     passed = dataclasses.replace(
         sources.with_source(new, recorded, merged, problem.slopes),
         pointers=sources.pointers + hit.astype(jnp.int32),
