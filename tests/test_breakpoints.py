@@ -6,6 +6,7 @@ import diffrax as dfx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -170,3 +171,22 @@ def test_more_breakpoints_at_one_time_than_a_lookup_searches():
     shifted = jax.jit(lambda h: end(delays + h))
     difference = (shifted(1e-4) - shifted(-1e-4)) / 2e-4
     np.testing.assert_allclose(jnp.sum(gradient), difference, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kicks", [None, [0.1, 1.1, 1.5]], ids=["alone", "with impulses"])
+def test_kinks_at_one_time_are_one(kicks):
+    """Else their number grows with every delay: 316 steps in the place of 78, and with impulses as many as there may be."""
+    field = lambda t, y, seen, args: -0.1 * sum(seen)
+    impulses = None if kicks is None else lx.Impulses(kicks, lambda t, y, args: y + 0.1)
+
+    def solve(delays):
+        return lx.ddesolve(
+            lx.DelayTerm(field, delays), dfx.Tsit5(), 0.0, 3.0, None, jnp.cos, y0=0.7, impulses=impulses,
+            max_steps=512, stepsize_controller=dfx.PIDController(1e-8, 1e-8),
+        )  # fmt: skip
+
+    numbers = (0.1, 0.2, 0.3, 1.5, 1.1, 1.4, 0.4)
+    solution = solve(numbers)
+    assert solution.stats["num_steps"] < (80 if kicks is None else 140)
+    functions = tuple(lambda t, y, args, delay=delay: delay for delay in numbers)
+    np.testing.assert_allclose(solution.ys, solve(functions).ys, atol=1e-7)

@@ -55,18 +55,16 @@ class Sources(eqx.Module):
     """With impulses or many delays, the first row after each source: kicks, or echoes of a jump, at one time have steps of
     length zero between them."""
 
-    def with_source(self, new: "Source", recorded: Bool[Array, ""], merged: Bool[Array, ""] | None, slopes) -> "Sources":
+    def with_source(self, new: "Source", recorded: Bool[Array, ""], merged: Bool[Array, ""], slopes) -> "Sources":
         """With one more, if it is to be recorded; if `merged`, as one with the last, of which it takes the place if it is
         rougher, or as rough and came by more of the delays that look at derivatives, which `slopes` marks.
 
         (Nothing is selected over whole buffers, which may be long.)
         """
-        place, written, added = self.size, recorded, recorded
-        if merged is not None:
-            place, added = jnp.where(merged, self.size - 1, self.size), recorded & ~merged
-            level, marked = read(self.levels, place), np.array(slopes or [0] * len(new.counts), np.int32)
-            more = new.counts @ marked > read(self.counts, place) @ marked
-            written = recorded & (~merged | (new.level < level) | ((new.level == level) & more))
+        place, added = jnp.where(merged, self.size - 1, self.size), recorded & ~merged
+        level, marked = read(self.levels, place), np.array(slopes or [0] * len(new.counts), np.int32)
+        more = new.counts @ marked > read(self.counts, place) @ marked
+        written = recorded & (~merged | (new.level < level) | ((new.level == level) & more))
 
         def put(buffer, value, written=written):
             return write(buffer, place, jnp.where(written, value.astype(buffer.dtype), read(buffer, place)))
@@ -194,20 +192,12 @@ def _candidates(sources: Sources, problem: Problem) -> tuple[Float[Array, " n"],
         for mark in lax.stop_gradient((passed, declared)):
             near = jnp.abs(echoes - mark) <= _rounding(echoes, problem)
             echoes = jnp.where(near, echoes + lax.stop_gradient(mark - echoes), echoes)
-    # Echoes of two sources at one time may differ by rounding, in either order: time does not run backwards.
+    # Echoes of two sources at one time may differ by rounding, in either order: they are known as one, with nothing between,
+    # and time does not run backwards.
     behind = lax.stop_gradient(sources.reached - echoes)
-    if _merges(problem):
-        # Those that are one are to be known as one, and there is nothing between the two.
-        behind = jnp.where(jnp.abs(behind) <= _rounding(echoes, problem), behind, jnp.maximum(behind, 0))
-        echoes = echoes + behind
-    else:
-        echoes = echoes + jnp.maximum(behind, 0)
+    behind = jnp.where(jnp.abs(behind) <= _rounding(echoes, problem), behind, jnp.maximum(behind, 0))
+    echoes = echoes + behind
     return jnp.where(sources.pointers < sources.size, echoes, jnp.inf), declared
-
-
-def _merges(problem: Problem) -> bool:
-    """Whether kinks at one time become one source, as where derivatives, or behind kicks, would make more and more of them."""
-    return bool(problem.slopes) or problem.kicks is not None
 
 
 def _rounding(time: Float[Array, "*times"], problem: Problem) -> Float[Array, "*times"]:
@@ -311,8 +301,8 @@ def pass_breakpoint(
     # (With impulses a step of length zero may have been read, which has no slope: then the field's derivative is not known.)
     jumps = declared if problem.kicks is None else jnp.array(True)
     jumps = jumps | alone | (~declared & (level == KINK)) if problem.slopes else jumps | alone
-    # Else, where two delays look at one kink at one time, the number of sources would double with every delay.
-    merged = ~declared & ~alone & (read(sources.times, sources.size - 1) == time) if _merges(problem) else None
+    # Else, where two delays look at one kink at one time, the number of sources would grow with every delay.
+    merged = ~declared & ~alone & (read(sources.times, sources.size - 1) == time)
     passed = dataclasses.replace(
         sources.with_source(new, recorded, merged, problem.slopes),
         pointers=sources.pointers + hit.astype(jnp.int32),
