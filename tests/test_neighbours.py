@@ -42,7 +42,7 @@ def test_neighbours_move_with_the_time(t):
 @pytest.mark.parametrize("t", [-2.0, 0.3, 1.0, 1e6])
 def test_a_phase_rounds_to_its_side(t):
     """A field may compute where it is by some operations, which round."""
-    phase = lambda s: jnp.floor(7 * (s * (1 / (7 * t)))) >= 1
+    phase = lambda s: jnp.floor(7 * ((s + 8 * t) * (1 / (7 * t)))) >= 9
     at = jnp.array(t)
     late, early = (just_after(at), just_before(at)) if t > 0 else (just_before(at), just_after(at))
     assert bool(phase(late)) and not bool(phase(early))
@@ -53,11 +53,11 @@ def test_inside_a_step():
     zero."""
     t, t_end = jnp.array(1.0), jnp.array(2.0)
     end = float(just_before(t_end))
-    assert 2 - 1e-14 < end < 2
+    assert 2 - 2e-13 < end < 2
     np.testing.assert_array_equal(inside(jnp.array([1.0, 1.5, 2.0]), t, t_end), [1.0, 1.5, end])
     for floats in (1, 2, 3, 8):
         near = 1 + floats * np.finfo(float).eps
         assert 1 <= float(inside(jnp.array([near]), t, jnp.array(near))[0]) < near
     after = float(just_after(t))
-    assert 1 < after < 1 + 1e-14
+    assert 1 < after < 1 + 1e-13
     np.testing.assert_array_equal(inside(jnp.array([1.0, 1.0]), t, t), [after, after])

@@ -15,6 +15,7 @@ PHASES = {
     "sin": lambda t, period: jnp.sin(2 * jnp.pi * t / period) > 0,
     "floor": lambda t, period: jnp.floor(2 * t / period) % 2 == 0,
     "remainder": lambda t, period: (t / period) % 1 < 0.5,
+    "shifted": lambda t, period: jnp.sin(2 * jnp.pi * (t + 6 * period) / period) > 0,
 }
 
 
@@ -55,7 +56,8 @@ def test_a_field_that_computes_its_phase(name):
 
     found = of_all(lambda period: end(lambda t, jumps, period: jnp.where(PHASES[name](t, period), 1.0, 0.0), period))
     expected = of_all(lambda period: end(lambda t, jumps, period: jnp.where(counted(t, jumps), 1.0, 0.0), period))
-    np.testing.assert_allclose(found, expected, rtol=1e-10)
+    # (At t = 0 the shifted phase rounds down, which error control has to find out.)
+    np.testing.assert_allclose(found, expected, rtol=1e-6 if name == "shifted" else 1e-10)
 
 
 def test_a_history_that_computes_its_phase():

@@ -34,7 +34,7 @@ TINY = 1e-6
 
 SAMPLES = np.concatenate([[0, AHEAD], np.linspace(0, 1, 9)[1:], [1 + AHEAD]])
 
-OFF = 2.0**10
+OFF = 2.0**7
 """A lag that is found this many times of rounding outside its piece has jumped there, at a time that depends on nothing that
 is known."""
 
@@ -183,7 +183,7 @@ def _root(height, low: tuple, high: tuple, slack):
         # The end of the bracket that stays counts half: else it would stay for ever.
         same = (f > 0) == (f1 > 0)
         other = (jnp.where(same, x2, x1), jnp.where(same, f2 / 2, f1))
-        done = (jnp.abs(f) <= slack / 16) | (x == x1) | (x == x2)
+        done = (jnp.abs(f) <= slack / 128) | (x == x1) | (x == x2)
         return k + 1, done, (x, f), other
 
     first, last = highest(at_start), highest(at_end)

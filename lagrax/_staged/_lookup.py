@@ -20,7 +20,7 @@ from .._problem import Problem
 from .._xla._buffer import read_each
 from .._xla._compat import unvmap_any
 from .._xla._fold import any_of
-from .._xla._neighbours import early
+from .._xla._neighbours import IN_SINGLE, ROUNDINGS, early
 from ._sources import Sources
 
 
@@ -81,7 +81,9 @@ class View(eqx.Module):
 
 def slack_of(problem: Problem) -> Float[Array, ""]:
     """How exactly a step knows where it looks: by how much a lag may look beyond an end of its piece because of rounding."""
-    return 64 * jnp.finfo(problem.t0.dtype).eps * jnp.maximum(jnp.abs(problem.t0), jnp.abs(problem.t1))
+    info = jnp.finfo(problem.t0.dtype)
+    roundings = 2 * ROUNDINGS if info.bits == 64 else 8 * IN_SINGLE
+    return roundings * info.eps * jnp.maximum(jnp.abs(problem.t0), jnp.abs(problem.t1))
 
 
 def frozen(tree: PyTree) -> PyTree:

@@ -15,17 +15,19 @@ def previous(t: Float[Array, "*times"]) -> Float[Array, "*times"]:
     return t - jnp.clip(u * (1 + 4 * u) * jnp.abs(t), info.tiny, info.max)
 
 
-ROUNDINGS = 8
-"""How many roundings of a time its sides are away from it. A field that computes where it is, as `sin(2 * pi * t / T) > 0`
-does, rounds a few times, and would see the wrong side of a jump from the next float. (Echoes as near to a jump are one with
-it, `_planned/_breakpoints.py`.)"""
+ROUNDINGS, IN_SINGLE = 256, 8
+"""How many roundings of a time its sides are away from it, and how many in single precision. A field that computes where it
+is, as `sin(2 * pi * (t + shift) / T) > 0` does, rounds a few times, in units of the largest number on the way, and would see
+the wrong side of a jump from the next float. (So far away, 6e-14 of t, the field is still that at t to any tolerance. It is
+less than what times that lags look at may be off by, `slack_of` in `_staged/_lookup.py`.)"""
 
 
 def early(t: Float[Array, "*times"]) -> Float[Array, "*times"]:
     """A time hardly before t, on this side of a jump at t. Not differentiable. Infinities stay."""
     t = lax.stop_gradient(t)
     info = jnp.finfo(t.dtype)
-    return t - jnp.clip(ROUNDINGS * info.eps * jnp.abs(t), info.tiny, info.max)
+    roundings = ROUNDINGS if info.bits == 64 else IN_SINGLE
+    return t - jnp.clip(roundings * info.eps * jnp.abs(t), info.tiny, info.max)
 
 
 def just_before(t: Float[Array, "*times"]) -> Float[Array, "*times"]:
