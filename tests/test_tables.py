@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lagrax._choices import UserError
 from lagrax.tables import Choice, read, select
 from lagrax.tables._dates import calendar, dates
-from lagrax.tables._numbers import decimal_mark, numbers
+from lagrax.tables._numbers import marks, numbers
 
 
 def table_of(tmp_path, text, encoding="utf-8", **options):
@@ -97,10 +97,33 @@ def test_what_is_written_is_read(tmp_path_factory, rows, separator, decimal, mis
     [
         (["1.5", "2"], "."), (["1,5", "2"], ","), (["1.234,5"], ","), (["1,234.5"], "."), (["1,234,567"], "."),
         (["1,234", "2"], None), (["1,234", "0.5"], "."), (["0,123"], ","), (["1.234", "0,5"], ","), (["abc"], "."),
+        (["1.208", "780"], None), (["-1.208", "-780"], None), (["1.208", "780", "1.234.567"], ","), (["1.208", "78"], "."),
+        (["1.208", "0.780"], "."), (["1.208", "780.0"], "."), (["1.208", "2.345"], "."), (["1.208", "-999"], "."),
+        (["1.208", "780", "0.5"], "."),
     ],
 )  # fmt: skip
-def test_decimal_mark(fields, mark):
-    assert decimal_mark([fields]) == mark
+def test_decimal_mark(tmp_path, fields, mark):
+    assert table_of(tmp_path, "x;s\n" + "".join(f"{field};a\n" for field in fields)).mark(0) == mark
+    assert marks(fields).open == (mark is None)
+
+
+def test_only_columns_that_are_asked_for_say_what_a_mark_is(tmp_path):
+    text = "day;clock;x;y;z\n1;08.15;13,076;0,5;0.5\n2;09.16;8,797;1;1\n3;10.17;1,369;2,5;2.5\n"
+    for other, mark in ([], None), (["y"], ","), (["z"], "."), (["y", "z"], None):
+        if mark is None:
+            with pytest.raises(UserError, match="line 2, column x: '13,076' may be .* or 13076: say which"):
+                series_of(tmp_path, text, time="day", value=["x", *other])
+        else:
+            found = series_of(tmp_path, text, time="day", value=["x", *other])
+            assert found.y[0, 0] == (13.076 if mark == "," else 13076)
+    found = series_of(tmp_path, text, time="day", value=["y", "z"])
+    np.testing.assert_array_equal(found.y, [[0.5, 0.5], [1, 1], [2.5, 2.5]])
+    text = "day;t;x;y\n1;1;1.208;0,5\n2;2;2.780;1,5\n3;3.5;3.737;2,5\n"
+    with pytest.raises(UserError, match="may be .* or 1208"):
+        series_of(tmp_path, text, time="day", value=["x"])
+    assert series_of(tmp_path, text, time="day", value=["x"], decimal=".").y[0, 0] == 1.208
+    assert series_of(tmp_path, text, time="day", value=["x"], inputs=["y"]).y[0, 0] == 1208
+    assert series_of(tmp_path, text, time="t", value=["x"]).y[0, 0] == 1.208
 
 
 def test_grouped_numbers():
@@ -220,6 +243,8 @@ WRONG = {
     "infinite": ("day,count\n1,5\n2,inf\n", {}, "'inf' is not a number"),
     "underscores": ("day,count\n1,5\n2,1_000\n", {}, "'1_000' is not a number"),
     "thousands or decimals": ('day,count\n1,"1,234"\n2,"5,678"\n', {}, "may be 1.234 or 1234: say which with --decimal"),
+    "thousands by points or decimals": ("day;count\n1;1.208\n2;780\n", {}, "'1.208' may be 1.208 or 1208: say which with"),
+    "sizes of either": ("day;count;z\n1;5;1,208\n2;6;780\n", {"where": ["z>800"]}, "'1,208' may be 1.208 or 1208"),
     "a column misspelt": ("day,count\n1,5\n2,6\n", {"value": ["cuont"]}, "did you mean count? its columns are day, count"),
     "a column twice": ("day,x,x\n1,5,6\n2,6,7\n", {"value": ["x"]}, "2 columns called x"),
     "no value named": ("day,x,z\n1,5,6\n2,6,7\n", {"value": []}, "which column is to be fitted?"),

@@ -45,6 +45,8 @@ def select(table: Table, choice: Choice) -> Selection:
     values = _value_positions(table, choice, clock)
     inputs = [table.position(name, "--input") for name in choice.inputs]
     _check_distinct(table, [*values, *inputs])
+    numeric = clock if choice.date_format is None else []
+    table = dataclasses.replace(table, asked=(*numeric, *values, *inputs))
     for condition in choice.where:
         table = table.rows(_rows_where(table, condition))
     rows, groups = _grouped(table, choice.group)
@@ -133,6 +135,8 @@ def _rows_where(table: Table, text: str) -> np.ndarray:
     left, right = _comparable(table, position, value)
     if left is None:
         if sign not in ("=", "!="):
+            if table.is_numeric(position):
+                table.numbers(position)  # which says why these are no certain numbers
             raise UserError(f"--where {text!r} compares sizes, but {name} holds text such as {fields[0]!r}: use = or !=")
         left, right = np.array(fields, object), value
     chosen = np.flatnonzero(compare(left, right))
@@ -144,7 +148,7 @@ def _rows_where(table: Table, text: str) -> np.ndarray:
 def _comparable(table: Table, position: int, value: str) -> tuple[np.ndarray | None, Any]:
     fields = table.columns[position]
     try:
-        return numbers(fields, table.mark), numbers([value], ".")[0]
+        return numbers(fields, table.mark(position)), numbers([value], ".")[0]
     except NotANumber:
         pass
     try:

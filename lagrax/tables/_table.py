@@ -10,17 +10,18 @@ import numpy as np
 
 from .._choices import UserError
 from ._dates import DateError, dates
-from ._numbers import NotANumber, decimal_mark, looks_numeric, numbers
+from ._numbers import Marks, NotANumber, common_mark, looks_numeric, marks, numbers
 from ._text import rows_of
 
-_SAMPLE = 20_000  # rows that the decimal mark is read off
+_SAMPLE = 20_000  # rows that decimal marks are read off
 
 
 @dataclasses.dataclass(frozen=True)
 class Table:
     """`columns`: their fields, all as text, by position as `names`. `lines`: of the file, of each row; `notes`: sentences.
 
-    `mark`: of decimals, "." or ","; None if that cannot be told. `missing`: one more word for a value that is not there.
+    `marks`: what each column says of the mark of decimals; `decimal`: what the user says; `asked`: where the columns
+    of numbers are that the user asks for, which decide for each other. `missing`: one more word for a value that is not there.
     `checksum`: SHA-256 of the file. `line`: what a row's place is called, "line" of text or "row" of Parquet.
     """
 
@@ -29,10 +30,12 @@ class Table:
     columns: list[list[str]]
     lines: list[int]
     notes: list[str]
-    mark: str | None
+    marks: list[Marks]
+    decimal: str | None
     missing: str | None
     checksum: str
     line: str = "line"
+    asked: tuple[int, ...] = ()
 
     def position(self, name: str, option: str) -> int:
         """Of a column by its name, whatever its letters' case, or by its number from 1."""
@@ -57,12 +60,25 @@ class Table:
         more = f", … ({len(self.names)} in all)" if len(self.names) > most else ""
         return f"its columns are {', '.join(self.names[:most])}{more}"
 
+    def mark(self, position: int) -> str | None:
+        """Of the decimals of a column, "." or ","; None if that cannot be told, and numbers may be others.
+
+        Columns that are not asked for do not decide, for what looks like a number there may be a clock (08.15) or a version;
+        but they can raise a doubt.
+        """
+        own = self.marks[position]
+        found = self.decimal or own.mark or common_mark(self.marks[i] for i in self.asked)
+        if found is not None:
+            return found
+        doubtful = own.open or (own.grouped and any(other.mark == "," for other in self.marks))
+        return None if doubtful else "."
+
     def numbers(self, position: int) -> np.ndarray:
         """A column as numbers (n,), NaN for missing ones; a sentence for what is neither."""
         try:
-            found = numbers(self.columns[position], self.mark)
+            found = numbers(self.columns[position], self.mark(position))
             if self.missing is not None and looks_numeric(self.missing):
-                found[found == numbers([self.missing], self.mark)[0]] = np.nan
+                found[found == numbers([self.missing], self.mark(position) or ".")[0]] = np.nan
             return found
         except NotANumber as error:
             others = self._count_others(position, error) if "--decimal" not in error.why else ""
@@ -85,7 +101,7 @@ class Table:
     def is_numeric(self, position: int) -> bool:
         """Whether a column holds numbers and missing values, and at least one number."""
         try:
-            return bool(np.isfinite(numbers(self.columns[position], self.mark or ".")).any())
+            return bool(np.isfinite(numbers(self.columns[position], self.mark(position) or ".")).any())
         except NotANumber:
             return False
 
@@ -98,7 +114,7 @@ class Table:
         wrong = 0
         for text in self.columns[position][error.row + 1 :]:
             try:
-                numbers([text], self.mark)
+                numbers([text], self.mark(position))
             except NotANumber:
                 wrong += 1
         return f" (nor are {wrong} others)" if wrong else ""
@@ -133,8 +149,8 @@ def read(path: Path, decimal: str | None = None, missing: str | None = None) -> 
         columns = [list(column) for column in zip(*rows.fields, strict=True)]
     if missing is not None:
         columns = [["" if field == missing else field for field in column] for column in columns]
-    mark = decimal or decimal_mark(column[:_SAMPLE] for column in columns)
-    return Table(path, names, columns, lines, notes, mark, missing, hashlib.sha256(content).hexdigest(), line)
+    said = [marks(column[:_SAMPLE]) for column in columns]
+    return Table(path, names, columns, lines, notes, said, decimal, missing, hashlib.sha256(content).hexdigest(), line)
 
 
 def _parquet(path: Path) -> tuple[list[str], list[list[str]]]:
