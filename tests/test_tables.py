@@ -131,6 +131,18 @@ def test_grouped_numbers():
     np.testing.assert_array_equal(numbers(["1,234", "1'234.5", "-1e-3"], "."), [1234, 1234.5, -1e-3])
 
 
+@pytest.mark.parametrize(
+    "name, unit",
+    [
+        ("day_of_year", "days"), ("day of month", "days"), ("hour_of_day", "hours"), ("hours since day 0", "hours"),
+        ("minutes (24 hours)", "minutes"), ("days since year start", "days"), ("Time (hours; day 1 = start)", "hours"),
+        ("time [s]", ""), ("Year", "years"), ("time (weeks)", "weeks"),
+    ],
+)  # fmt: skip
+def test_the_first_unit_in_a_name_is_that_of_time(tmp_path, name, unit):
+    assert series_of(tmp_path, f"{name},x\n1,5\n2,6\n3,5\n", time=name, value=["x"]).unit == unit
+
+
 def monthly(start=0, count=30):
     return np.datetime64("1999-01") + start + np.arange(count)
 

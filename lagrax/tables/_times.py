@@ -26,9 +26,9 @@ def time_positions(table: Table, choice: Choice) -> list[int]:
 
 
 def unit_of(table: Table, times: list[int]) -> str:
-    """The unit that the name of a column of numbers speaks of: days for `day`, `days`, `time (days)`; "" if none."""
+    """The first unit that the name of a column of numbers speaks of: days for `day`, `time (days)`, `day_of_year`; "" if none."""
     words = re.findall("[a-z]+", table.names[times[0]].lower()) if times else []
-    return next((unit for word in reversed(words) for unit in _UNITS if word in (unit, unit[:-1])), "")
+    return next((unit for word in words for unit in _UNITS if word in (unit, unit[:-1])), "")
 
 
 def times(
