@@ -3,13 +3,13 @@
 import dataclasses
 import re
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 
 import numpy as np
 
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _CLOCK = r"(?:(?:T|\s+)(?P<hour>\d{1,2}):(?P<minute>\d\d)(?::(?P<second>\d\d)(?:[.,](?P<fraction>\d{1,9}))?)?)?"
-_ZONE = r"\s*(?:Z|UTC|GMT|(?P<zone>[+-]\d\d:?\d\d))?"
+_ZONE = r"\s*(?P<zone>Z|UTC|GMT|[+-]\d\d:?\d\d)?"
 _WORD = r"(?P<word>jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?"
 
 _FORMATS = {
@@ -41,7 +41,36 @@ def looks_like_date(text: str) -> bool:
 
 
 def dates(texts: Sequence[str], given: str | None) -> np.ndarray:
-    """A column as dates (n,), datetime64 in microseconds. `given`: a format of strptime; None finds one out."""
+    """A column as dates (n,), in microseconds, by one clock. `given`: a format of strptime; None finds one out."""
+    return by_one_clock(*local_dates(texts, given))[0]
+
+
+def by_one_clock(local: np.ndarray, offsets: np.ndarray | None) -> tuple[np.ndarray, str]:
+    """Local dates, with their offsets from UTC, as dates that can be compared, and in words what a clock then shows.
+
+    All get the offset of the first. But dates at one time of day, with offsets an hour apart, stay as they are: they are
+    days, whatever summer time does.
+    """
+    if offsets is None:
+        return local, ""
+    if offsets.min() == offsets.max():
+        return local, f"dates are in local time, {_offset(offsets[0])}"
+    of_day = local - local.astype("datetime64[D]")
+    if np.all(of_day == of_day[0]) and np.ptp(offsets) <= 60:
+        return local, "dates are in local time, whose offset from UTC changes"
+    shown = local - (offsets - offsets[0]).astype("timedelta64[m]")
+    return (
+        shown,
+        f"all dates are in the local time of the first row, {_offset(offsets[0])}, although other rows have another",
+    )
+
+
+def _offset(minutes: int) -> str:
+    return f"UTC{'-' if minutes < 0 else '+'}{abs(minutes) // 60:02d}:{abs(minutes) % 60:02d}" if minutes else "UTC"
+
+
+def local_dates(texts: Sequence[str], given: str | None) -> tuple[np.ndarray, np.ndarray | None]:
+    """Dates as they are written, and their offsets from UTC in minutes, 0 where one has none; None if none has."""
     if given is not None:
         return _by_format(texts, given)
     name = next((name for name, pattern in _PATTERNS.items() if pattern.fullmatch(texts[0])), None)
@@ -50,10 +79,11 @@ def dates(texts: Sequence[str], given: str | None) -> np.ndarray:
     parts = _parts(texts, _PATTERNS[name], name)
     if "first" in parts:
         parts["day"], parts["month"] = _order(parts.pop("first"), parts.pop("other"), parts["year"], texts)
-    return _assemble(parts, texts)
+    offsets = parts.pop("zone", None)
+    return _assemble(parts, texts), offsets
 
 
-def _by_format(texts: Sequence[str], given: str) -> np.ndarray:
+def _by_format(texts: Sequence[str], given: str) -> tuple[np.ndarray, np.ndarray | None]:
     known: dict[str, datetime] = {}
     for row, text in enumerate(texts):
         if text not in known:
@@ -61,8 +91,12 @@ def _by_format(texts: Sequence[str], given: str) -> np.ndarray:
                 found = datetime.strptime(text, given)
             except ValueError:
                 raise DateError(row, f"{text!r} is not a date in the format {given}: correct it, or --date-format") from None
-            known[text] = found if found.tzinfo is None else found.astimezone(UTC).replace(tzinfo=None)
-    return np.array([known[text] for text in texts], "datetime64[us]")
+            known[text] = found
+    local = np.array([known[text].replace(tzinfo=None) for text in texts], "datetime64[us]")
+    offsets = [known[text].utcoffset() for text in texts]
+    if not any(offset is not None for offset in offsets):
+        return local, None
+    return local, np.array([0 if offset is None else round(offset.total_seconds() / 60) for offset in offsets])
 
 
 def _parts(texts: Sequence[str], pattern: re.Pattern, name: str) -> dict[str, np.ndarray]:
@@ -82,9 +116,8 @@ def _parts(texts: Sequence[str], pattern: re.Pattern, name: str) -> dict[str, np
         elif key == "fraction":
             parts["microsecond"] = np.array([int(text[:6].ljust(6, "0")) for text in column])
         elif key == "zone":
-            parts["zone"] = np.array(
-                [int(text[0] + "1") * (60 * int(text[1:3]) + int(text[-2:])) if text else 0 for text in column]
-            )
+            if any(column):
+                parts["zone"] = np.array([_minutes(text) for text in column])
         elif key == "year" and any(len(text) == 2 for text in column):
             raise DateError(
                 0, f"{texts[0]!r} has a year of two digits: say which century with --date-format, such as '%d.%m.%y'"
@@ -92,6 +125,10 @@ def _parts(texts: Sequence[str], pattern: re.Pattern, name: str) -> dict[str, np
         else:
             parts[key] = np.array([int(text or 0) for text in column])
     return parts
+
+
+def _minutes(zone: str) -> int:
+    return int(zone[0] + "1") * (60 * int(zone[1:3]) + int(zone[-2:])) if zone.startswith(("+", "-")) else 0
 
 
 def _order(first: np.ndarray, other: np.ndarray, year: np.ndarray, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
@@ -136,8 +173,7 @@ def _assemble(parts: dict[str, np.ndarray], texts: Sequence[str]) -> np.ndarray:
         if name in parts:
             _check(parts[name], 0, most, name, texts)
             found = found + (parts[name] * size * 1_000_000).astype("timedelta64[us]")
-    found = found + parts["microsecond"].astype("timedelta64[us]") if "microsecond" in parts else found
-    return found - parts["zone"].astype("timedelta64[m]") if "zone" in parts else found
+    return found + parts["microsecond"].astype("timedelta64[us]") if "microsecond" in parts else found
 
 
 def _from_weeks(years: np.ndarray, parts: dict[str, np.ndarray], texts: Sequence[str]) -> np.ndarray:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .._choices import UserError
-from ._dates import Calendar, DateError, dates
+from ._dates import Calendar, DateError, by_one_clock, local_dates
 from ._numbers import NotANumber, numbers
 from ._table import Choice, Table
 from ._times import check_increasing, time_positions, times, unit_of
@@ -152,9 +152,12 @@ def _comparable(table: Table, position: int, value: str) -> tuple[np.ndarray | N
     except NotANumber:
         pass
     try:
-        return dates(fields, None), dates([value], None)[0]
+        (local, offsets), (limit, offset) = local_dates(fields, None), local_dates([value], None)
     except DateError:
         return None, None
+    if offsets is not None and offset is not None:
+        return local - offsets.astype("timedelta64[m]"), (limit - offset.astype("timedelta64[m]"))[0]
+    return by_one_clock(local, offsets)[0], limit[0]
 
 
 def _some(fields: Sequence[str]) -> str:

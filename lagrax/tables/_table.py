@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from .._choices import UserError
-from ._dates import DateError, dates
+from ._dates import DateError, by_one_clock, local_dates
 from ._numbers import Marks, NotANumber, common_mark, looks_numeric, marks, numbers
 from ._text import rows_of
 
@@ -21,8 +21,8 @@ class Table:
     """`columns`: their fields, all as text, by position as `names`. `lines`: of the file, of each row; `notes`: sentences.
 
     `marks`: what each column says of the mark of decimals; `decimal`: what the user says; `asked`: where the columns
-    of numbers are that the user asks for, which decide for each other. `missing`: one more word for a value that is not there.
-    `checksum`: SHA-256 of the file. `line`: what a row's place is called, "line" of text or "row" of Parquet.
+    of numbers are that the user asks for, which decide for each other. `missing`: one more word for a value that is not
+    there. `checksum`: SHA-256 of the file. `line`: what a row's place is called, "line" of text or "row" of Parquet.
     """
 
     path: Path
@@ -85,10 +85,10 @@ class Table:
             hint = "" if "--decimal" in error.why else f"{others}: correct the file, or leave such rows out with --where"
             raise UserError(f"{self.place(error.row, position)}: {error.text!r} {error.why}{hint}") from None
 
-    def dates(self, position: int, given: str | None) -> np.ndarray:
-        """A column as dates (n,), datetime64."""
+    def dates(self, position: int, given: str | None) -> tuple[np.ndarray, str]:
+        """A column as dates (n,), datetime64, and in words whose clock they are by, if their offset from UTC is known."""
         try:
-            return dates(self.columns[position], given)
+            return by_one_clock(*local_dates(self.columns[position], given))
         except DateError as error:
             place = f"{self.path}, column {self.names[position]}" if error.row is None else self.place(error.row, position)
             raise UserError(f"{place}: {error}") from None

@@ -26,7 +26,7 @@ def time_positions(table: Table, choice: Choice) -> list[int]:
 
 
 def unit_of(table: Table, times: list[int]) -> str:
-    """The first unit that the name of a column of numbers speaks of: days for `day`, `time (days)`, `day_of_year`; "" if none."""
+    """The first unit that the name of a column of numbers has: days for `day`, `time (days)`, `day_of_year`; "" if none."""
     words = re.findall("[a-z]+", table.names[times[0]].lower()) if times else []
     return next((unit for word in words for unit in _UNITS if word in (unit, unit[:-1])), "")
 
@@ -35,6 +35,7 @@ def times(
     table: Table, positions: list[int], choice: Choice, groups: Sequence[tuple[str, int, int]]
 ) -> tuple[np.ndarray, Calendar | None, list[str]]:
     """Times as numbers (n,), the calendar of dates, and how the dates were understood."""
+    clock = ""
     if not positions:
         each = [choice.step * np.arange(end - start, dtype=float) for _, start, end in groups]
         return np.concatenate(each), None, []
@@ -45,13 +46,13 @@ def times(
             return _without_gaps(table, t, positions[0]), None, []
         found = compact
     elif len(positions) == 1:
-        found = _dates_of(table, positions[0], choice.date_format)
+        found, clock = _dates_of(table, positions[0], choice.date_format)
     else:
         found = _from_parts(table, positions)
     chosen = calendar(found[groups[0][1] : groups[0][2]])
     chosen = dataclasses.replace(chosen, origin=found.min())
     first, last = _date(found.min()), _date(found.max())
-    note = f"Dates run from {first} to {last}; times are {chosen.unit} since {first}."
+    note = f"Dates run from {first} to {last}; times are {chosen.unit} since {first}{clock and '; '}{clock}."
     return chosen.numbers(found), chosen, [note]
 
 
@@ -59,7 +60,7 @@ def _date(moment: np.datetime64) -> str:
     return str(moment.astype("datetime64[D]"))
 
 
-def _dates_of(table: Table, position: int, given: str | None) -> np.ndarray:
+def _dates_of(table: Table, position: int, given: str | None) -> tuple[np.ndarray, str]:
     empty = [row for row, text in enumerate(table.columns[position]) if not text]
     if empty:
         raise _timeless(table, empty[0], position)
