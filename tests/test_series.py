@@ -12,7 +12,7 @@ from lagrax.series._baselines import fit_autoregression
 from lagrax.series._equation import cut, origins
 from lagrax.series._fit import _uneven
 from lagrax.series._identify import aliases, verdict
-from lagrax.series._mechanisms import named
+from lagrax.series._mechanisms import DELAYED_FEEDBACK, Typical, named
 from lagrax.series._record import Record, dominant_period, filled
 from lagrax.series._result import Profile
 from lagrax.series._transforms import Transform, chosen
@@ -274,6 +274,15 @@ def test_mistakes_are_one_sentence(sentence):
 def test_a_mechanism_of_ones_own():
     mine = Mechanism("mine", lambda t, y, z, p: p["k"] * z, (Parameter("k"),))
     assert mine.delays == ("tau",) and mine == mine and hash(mine) == hash(mine)
+
+
+def test_starts_of_a_feedback_do_not_know_where_the_zero_is():
+    starts = lambda y: {parameter.name: parameter.guess(Typical.of(y, 2.0)) for parameter in DELAYED_FEEDBACK.parameters}
+    near = starts(SINE)
+    for offset in (-300.0, 300.0):
+        assert starts(SINE + offset) == pytest.approx({**near, "m": near["m"] + offset})
+    still = Typical.of(np.zeros(9), 2.0)
+    assert all(parameter.scale(still) > 0 for parameter in DELAYED_FEEDBACK.parameters)
 
 
 def test_too_few_samples_for_a_network_get_a_baseline():

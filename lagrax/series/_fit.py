@@ -10,7 +10,7 @@ import numpy as np
 
 from ._assemble import Plan, assembled
 from ._mechanism_fit import delay_ranges, fit_mechanism
-from ._mechanisms import Mechanism, named, of_field
+from ._mechanisms import Mechanism, Typical, named, of_field
 from ._neural_fit import fit_neural
 from ._record import Record, dominant_period, filled
 from ._result import Samples, SeriesFit
@@ -163,9 +163,8 @@ def _with_mechanism(
         count = len(mechanism.delays)
         ranges = delay_ranges(plan.records, count, plan.period, bounds)
         values = np.concatenate([plan.transform.inverse(record.u[: record.train]) for record in plan.records])
-        level = float(np.median(np.abs(values))) or 1.0
-        time = (ranges.period or 20.0 * plan.records[0].step) / (2 * math.pi)
-        starts = {parameter.name: parameter.guess(level, time) for parameter in mechanism.parameters}
+        typical = Typical.of(values, (ranges.period or 20.0 * plan.records[0].step) / (2 * math.pi))
+        starts = {parameter.name: parameter.guess(typical) for parameter in mechanism.parameters}
         middle = np.exp(np.log(ranges.allowed).mean(axis=1))
         if isinstance(delays, Sequence) and not isinstance(delays, str):
             middle = np.array([float(delay) for delay in delays])

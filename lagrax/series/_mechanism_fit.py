@@ -13,7 +13,7 @@ from jaxtyping import Float
 
 from ._equation import Equation, Windows, cut, origins
 from ._identify import aliases, estimates, intervals, locate, profile, verdict
-from ._mechanisms import Mechanism
+from ._mechanisms import Mechanism, Typical
 from ._record import AbstractRoll, Record
 from ._result import Estimate, Profile
 from ._search import Fits, Search
@@ -238,9 +238,8 @@ def _search(mechanism: Mechanism, records: list[Record], transform: Transform, r
         mechanism, transform, records[0].inputs is not None, jnp.asarray(step / pieces), 4 * samples * pieces + 16
     )
     training = np.concatenate([record.u[: record.train] for record in records])
-    level = float(np.median(np.abs(transform.inverse(training)))) or 1.0
-    time = (ranges.period or 20.0 * step) / (2 * math.pi)
-    scale = [1.0] * len(mechanism.delays) + [abs(parameter.guess(level, time)) or 1.0 for parameter in mechanism.parameters]
+    typical = Typical.of(transform.inverse(training), (ranges.period or 20.0 * step) / (2 * math.pi))
+    scale = [1.0] * len(mechanism.delays) + [parameter.scale(typical) for parameter in mechanism.parameters]
     low = [ranges.wide[0] * 0.9] * len(mechanism.delays) + [parameter.low for parameter in mechanism.parameters]
     high = [ranges.wide[1] * 1.005] * len(mechanism.delays) + [parameter.high for parameter in mechanism.parameters]
     search = Search(windows, equation, np.array(scale), np.array(low), np.array(high), training.std(axis=0))

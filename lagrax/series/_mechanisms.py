@@ -1,16 +1,35 @@
 """Known mechanisms: delay equations whose parameters and delays have a meaning, ready to be fitted."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
+
+
+@dataclasses.dataclass(frozen=True)
+class Typical:
+    """Of data: their size, the value in their middle, how far they are from it, and their dominant period / 2π."""
+
+    level: float
+    middle: float
+    spread: float
+    time: float
+
+    @classmethod
+    def of(cls, y: np.ndarray, time: float) -> "Typical":
+        level, middle = float(np.median(np.abs(y))) or 1.0, float(np.median(y))
+        return cls(level, middle, float(np.median(np.abs(y - middle))) or float(np.std(y)) or level, time)
 
 
 class Parameter(eqx.Module):
-    """A parameter, and where to start looking for it: at `start` · levelᵃ · timeᵇ, with `units` = (a, b).
+    """A parameter, and where to start looking for it: at `start` · sizeᵃ · timeᵇ, with `units` = (a, b).
 
-    `level` is the typical size of the data and `time` its dominant period / 2π, so that a start suits data in any units.
+    `size` is that of the data, and `time` their dominant period / 2π, so that a start suits data in any units. `like` says
+    which size: "level", the usual distance from zero; "spread", that from their middle, which stays the same where all values
+    are raised; "middle", this value itself.
     `low`, `high`: bounds, in the units of the data; (0, ∞) for what is positive, (−∞, ∞) for any real number.
     """
 
@@ -19,9 +38,16 @@ class Parameter(eqx.Module):
     units: tuple[float | int, float | int] = (0.0, 0.0)
     low: float = 0.0
     high: float = float("inf")
+    like: str = "level"
 
-    def guess(self, level: float, time: float) -> float:
-        return self.start * level ** self.units[0] * time ** self.units[1]
+    def guess(self, typical: Typical) -> float:
+        size = {"level": typical.level, "spread": typical.spread, "middle": typical.middle}[self.like]
+        return self.start * size ** self.units[0] * typical.time ** self.units[1]
+
+    def scale(self, typical: Typical) -> float:
+        """What it is measured in while it is looked for; never zero."""
+        size = typical.level if self.like == "level" else typical.spread
+        return abs(self.start * size ** self.units[0] * typical.time ** self.units[1]) or 1.0
 
 
 class Mechanism(eqx.Module):
@@ -105,9 +131,9 @@ DELAYED_FEEDBACK = Mechanism(
     _delayed_feedback,
     (
         Parameter("a", 0.5, (0, -1)),
-        Parameter("b", 1.0, (1, -1), low=-float("inf")),
-        Parameter("m", 1.0, (1, 0), low=-float("inf")),
-        Parameter("s", 1.0, (1, 0)),
+        Parameter("b", 1.0, (1, -1), low=-float("inf"), like="spread"),
+        Parameter("m", 1.0, (1, 0), low=-float("inf"), like="middle"),
+        Parameter("s", 1.0, (1, 0), like="spread"),
     ),
     transform="none",
 )
