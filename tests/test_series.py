@@ -231,6 +231,8 @@ def test_transforms():
         "none",
         "none",
     ]
+    held_out = [chosen("auto", y, np.append(y, more)).name for more in (0.1, np.nan, 0.0, -1.0)]
+    assert held_out == ["log", "log", "sqrt", "none"]
 
 
 # --- mistakes ---------------------------------------------------------------------------------------------------------
@@ -260,6 +262,8 @@ MISTAKES = {
     "holdout = 0.9": dict(holdout=0.9),
     "transform = 'cube'": dict(transform="cube"),
     "expected positive values": dict(transform="log", y=SINE - 2),
+    "'log' with a value of 0": dict(transform="log", y=np.where(T == 55, 0.0, SINE)),
+    "'sqrt' with a value of -1": dict(transform="sqrt", y=np.where(T == 55, -1.0, SINE)),
 }
 
 

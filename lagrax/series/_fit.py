@@ -80,7 +80,7 @@ def fit_series(
     tell: Progress = (lambda stage, fraction, text: None) if progress is None else progress
     tell("reading", None, "looking for a period")
     mechanism = _mechanism_of(model, params, delays, samples)
-    way = chosen(_transform_name(transform, mechanism), samples.y[_training_rows(samples, holdout)])
+    way = chosen(_transform_name(transform, mechanism), samples.y[_training_rows(samples, holdout)], samples.y)
     records = _records(samples, way, holdout)
     _check_training(records, samples.names)
     period = _period_of(records)

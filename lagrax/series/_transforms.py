@@ -35,14 +35,19 @@ class Transform(eqx.Module):
         return 2 * jnp.maximum(u, 1e-3) if self.name == "sqrt" else jnp.ones_like(u)
 
 
-def chosen(name: str, y: np.ndarray) -> Transform:
+def chosen(name: str, y: np.ndarray, record: np.ndarray | None = None) -> Transform:
     """The transform of this name, or the one that suits the values: "log" if they span more than a factor of ten, "sqrt" if
-    there are zeros among values that do."""
+    there are zeros among values that do.
+
+    `y` is what may be looked at, the training part, and `record` all that has to be transformed, by default the same.
+    """
     if name not in ("auto", *TRANSFORMS):
         raise ValueError(f"transform = {name!r}, expected auto, {', '.join(TRANSFORMS)}: choose one of those")
-    low, high, middle = np.nanmin(y), np.nanmax(y), np.nanmedian(np.abs(y))
+    middle = np.nanmedian(np.abs(y))
+    wide = np.nanmax(y) > 10 * max(np.nanmin(y), 0.05 * middle)
+    # Only whether there are zeros and negatives is taken from the part held out: that tells nothing of when and how many.
+    low = np.nanmin(y if record is None else record)
     if name == "auto":
-        wide = high > 10 * max(low, 0.05 * middle)
         name = "none" if low < 0 or not wide else ("log" if low > 0 else "sqrt")
     if (name == "log" and low <= 0) or (name == "sqrt" and low < 0):
         raise ValueError(
