@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from lagrax.fitting import _words
+from lagrax.fitting import _run, _words
 from lagrax.series import Holdout, Score, fit_series
 from lagrax.series._assemble import _best
 from lagrax.series._baselines import Autoregression, SeasonalNaive, fit_autoregression
@@ -145,3 +145,14 @@ def test_a_network_that_is_no_better_is_not_praised():
     assert words(0.619).startswith("as well as an autoregression: 0.62")
     assert words(0.5).startswith("best: 0.50 against an autoregression 0.62")
     assert words(0.7).startswith("An autoregression forecasts better than the neural delay model: 0.62 against 0.70")
+
+
+def test_the_series_that_a_forecast_goes_on_from_is_called_by_its_name():
+    t = np.arange(24.0)
+    noisy = lambda seed: np.exp(np.sin(t)) + 0.1 * np.random.default_rng(seed).standard_normal(24)
+    found = fit_series([t, t], [noisy(0), noisy(1)], horizon=3)
+    groups = (("2", 0, 24), ("1", 24, 48))  # cages, as they come in a file
+    named = _run._labelled(found, SimpleNamespace(groups=groups, unit="days", input_names=()))
+    assert found.notes[-1].endswith("the last of the series, 2.")
+    assert named.notes[-1].endswith("the last of the series, 1.") and named.notes[:-1] == found.notes[:-1]
+    assert named.samples.groups == groups

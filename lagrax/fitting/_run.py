@@ -16,6 +16,7 @@ from ..runner import figures
 from ..runner._execute import surroundings
 from ..runner._folder import CONFIG, REPORT, read_json, write_json, write_text
 from ..series import Forecast, SeriesFit
+from ..series._assemble import continued
 from ..series._stages import FILE as STAGES
 from ..tables import Calendar, Selection, Table
 from . import _figures, _folder, _model_file, _page
@@ -114,11 +115,12 @@ def _fit(run: Run, progress: Progress) -> SeriesFit:
 
 
 def _labelled(fit: SeriesFit, selection: Selection) -> SeriesFit:
-    """With what only the table knows: the unit of time, the names of inputs and groups."""
+    """With what only the table knows: the unit of time, the names of inputs and groups, also where a note has one."""
     labels = [label for label, _, _ in selection.groups]
     groups = tuple((label, start, end) for label, (_, start, end) in zip(labels, fit.samples.groups, strict=True))
     samples = dataclasses.replace(fit.samples, unit=selection.unit, input_names=selection.input_names, groups=groups)
-    return dataclasses.replace(fit, samples=samples)
+    notes = tuple(note.replace(continued(fit.samples), continued(samples)) for note in fit.notes)
+    return dataclasses.replace(fit, samples=samples, notes=notes)
 
 
 def _arguments(request: Request, selection: Selection) -> dict[str, Any]:

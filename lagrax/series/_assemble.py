@@ -19,7 +19,7 @@ from ._forecaster import (
     spread_origins,
 )
 from ._record import AbstractRoll, Record
-from ._result import Holdout, SeriesFit
+from ._result import Holdout, Samples, SeriesFit
 from ._transforms import Transform
 
 _CALLED = {"model": "the model", "naive": "the last value", "seasonal_naive": "the last season", "ar": "an autoregression"}
@@ -94,7 +94,7 @@ def assembled(plan: Plan, found: dict[str, Any], notes: list[str], settings: dic
     everyone = {name: scores.get(name) for name in ("model", "naive", "seasonal_naive", "ar")}
     sentence = _reason(best, validation)
     if len(plan.samples.groups) > 1:
-        sentence += f" It goes on from the last of the series, {plan.samples.groups[-1][0]}."
+        sentence += continued(plan.samples)
     return SeriesFit(
         kind=found["kind"],
         delays=found["delays"],
@@ -112,6 +112,11 @@ def assembled(plan: Plan, found: dict[str, Any], notes: list[str], settings: dic
         forecasters=forecasters,
         missing=found.get("missing", ()),
     )
+
+
+def continued(samples: Samples) -> str:
+    """Which of several series the forecast goes on from, as a note says it."""
+    return f" It goes on from the last of the series, {samples.groups[-1][0]}."
 
 
 def _best(validation: dict[str, float], insides: dict[str, Rolled], plan: Plan) -> str:
