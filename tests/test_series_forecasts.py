@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from lagrax.fitting import _run, _words
-from lagrax.series import Holdout, Score, fit_series
-from lagrax.series._assemble import _best
+from lagrax.series import Estimate, Holdout, Score, fit_series
+from lagrax.series._assemble import _best, _doubt
 from lagrax.series._baselines import Autoregression, SeasonalNaive, fit_autoregression
 from lagrax.series._forecaster import Rolled, missed, residual_quantiles, score, truth_of
 from lagrax.series._record import Record
@@ -156,3 +156,15 @@ def test_the_series_that_a_forecast_goes_on_from_is_called_by_its_name():
     assert found.notes[-1].endswith("the last of the series, 2.")
     assert named.notes[-1].endswith("the last of the series, 1.") and named.notes[:-1] == found.notes[:-1]
     assert named.samples.groups == groups
+
+
+def test_an_equation_that_forecasts_worse_than_none_is_doubted():
+    judged, open_ = (Estimate("tau", 5.0, 4.5, 5.5, verdict) for verdict in ("identified", None))
+    scores = lambda model, ar: {name: Score(mase, 1.0) for name, mase in (("model", model), ("ar", ar))}
+    (said,) = _doubt("hutchinson", (judged,), scores(0.83, 0.33))
+    assert said.startswith("This delay is that of the equation; an autoregression without it forecasts")
+    assert "(MASE 0.33 against 0.83)" in said
+    assert _doubt("mine", (judged, judged), scores(0.83, 0.33))[0].startswith("These delays are")
+    assert not _doubt("hutchinson", (judged,), scores(0.4, 0.33)) and not _doubt("neural", (judged,), scores(0.83, 0.33))
+    assert not _doubt("hutchinson", (open_,), scores(0.83, 0.33))  # on the way, without a verdict
+    assert not _doubt("hutchinson", (judged,), {**scores(0.83, 0.33), "model": None})

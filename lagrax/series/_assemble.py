@@ -19,10 +19,14 @@ from ._forecaster import (
     spread_origins,
 )
 from ._record import AbstractRoll, Record
-from ._result import Holdout, Samples, SeriesFit
+from ._result import Estimate, Holdout, Samples, Score, SeriesFit
 from ._transforms import Transform
 
 _CALLED = {"model": "the model", "naive": "the last value", "seasonal_naive": "the last season", "ar": "an autoregression"}
+
+
+_CLEARLY_WORSE = 1.25
+"""An equation whose errors are so many times those of an autoregression leaves out what the data do."""
 
 
 class Plan:
@@ -108,10 +112,23 @@ def assembled(plan: Plan, found: dict[str, Any], notes: list[str], settings: dic
         model=found["model"],
         samples=plan.samples,
         settings={**settings, "validation": validation},
-        notes=(*notes, *found["notes"], sentence),
+        notes=(*notes, *found["notes"], *_doubt(found["kind"], found["delays"], everyone), sentence),
         forecasters=forecasters,
         missing=found.get("missing", ()),
     )
+
+
+def _doubt(kind: str, delays: tuple[Estimate, ...], scores: dict[str, Score | None]) -> list[str]:
+    """What a verdict cannot know, which takes the equation as given: whether something without a delay forecasts better."""
+    own, other = scores["model"], scores["ar"]
+    judged = kind != "neural" and any(delay.verdict is not None for delay in delays)
+    if not judged or own is None or other is None or not own.mase > _CLEARLY_WORSE * other.mase:
+        return []
+    this, it = ("This delay is that", "it") if len(delays) == 1 else ("These delays are those", "them")
+    return [
+        f"{this} of the equation; an autoregression without {it} forecasts the part held out better (MASE {other.mase:.2f} "
+        f"against {own.mase:.2f}), so that the equation may not be that of these data, or not of all."
+    ]
 
 
 def continued(samples: Samples) -> str:

@@ -28,8 +28,8 @@ class Parameter(eqx.Module):
     """A parameter, and where to start looking for it: at `start` · sizeᵃ · timeᵇ, with `units` = (a, b).
 
     `size` is that of the data, and `time` their dominant period / 2π, so that a start suits data in any units. `like` says
-    which size: "level", the usual distance from zero; "spread", that from their middle, which stays the same where all values
-    are raised; "middle", this value itself.
+    which size: "level", the usual distance from zero; "spread", that from their middle, also where all values are
+    raised; "middle", this value itself.
     `low`, `high`: bounds, in the units of the data; (0, ∞) for what is positive, (−∞, ∞) for any real number.
     """
 
