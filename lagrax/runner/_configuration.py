@@ -12,8 +12,7 @@ import diffrax as dfx
 from .. import _choices
 from .._adjoint import ContinuousAdjoint, DiscreteAdjoint, PiecewiseAdjoint
 from .._choices import UsageError, UserError, pick
-from ._experiment import Experiment, Settings
-from ._numbers import Numbers, shown
+from ._experiment import Experiment, Numbers, Settings, shown
 
 ADJOINTS = dict(zip(_choices.ADJOINTS, (DiscreteAdjoint, ContinuousAdjoint, PiecewiseAdjoint), strict=True))
 SOLVERS = {name: getattr(dfx, name.capitalize()) for name in _choices.SOLVERS}
