@@ -341,10 +341,9 @@ def population(count):
 
 def test_a_delay_from_a_table_to_the_report(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for module, name, fewer in ((_search, "LANES", 6), (_identify, "REPLICATES", 18), (_identify, "GRID", 12)):
-        monkeypatch.setattr(module, name, fewer)
-    days = np.datetime64("2021-03-01") + np.arange(120)
-    rows_of_days = [f"{day};{n:.2f}".replace(".", ",") for day, n in zip(days, population(120), strict=True)]
+    [monkeypatch.setattr(*each) for each in ((_search, "LANES", 6), (_identify, "REPLICATES", 18), (_identify, "GRID", 12))]
+    days = zip(np.datetime64("2021-03-01") + np.arange(120), population(120), strict=True)
+    rows_of_days = [f"{day};{n:.2f}".replace(".", ",") for day, n in days]
     (tmp_path / "flies.csv").write_text("date;count\n" + "\n".join(rows_of_days))
     own = (
         "params = {'r': (0.5, 0, 5), 'K': (50, 0, 1000)}\ndef field(t, y, z, p):\n    return p['r'] * y * (1 - z / p['K'])\n"
